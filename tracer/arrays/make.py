@@ -340,7 +340,7 @@ def fresh(x: TracedArray) -> TracedArray:
     """Return the same value as another object, which can be written without changing ``x``."""
     frame = frame_of(x)
     copied = TracedArray(x.type, frame, frame.lift(x), weak=x.weak, loc=user_loc())
-    copied.known, copied.is_dense, copied.is_python = known_value(x), row_major_results(x), x.is_python
+    copied.known, copied.is_dense, copied.type_tag = known_value(x), row_major_results(x), x.type_tag
     return copied
 
 
@@ -350,7 +350,7 @@ copy_of = fresh
 def created(x: TracedArray) -> TracedArray:
     """Return the same value as a new array: of rank 0, it is not a scalar."""
     array = fresh(x)
-    array.created, array.is_python = True, None
+    array.created, array.type_tag = True, None
     return array
 
 

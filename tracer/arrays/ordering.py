@@ -10,7 +10,7 @@ import numpy as np
 from pullback.tracer.arrays.arguments import xp
 from pullback.tracer.arrays.concretize import known_value
 from pullback.tracer.arrays.make import as_traced, emit, fresh, number_of_extent
-from pullback.tracer.arrays.mixed_numbers import as_tag, do_mix, tag_of
+from pullback.tracer.arrays.mixed_numbers import tag_type, tag_value
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten, unflatten
 from pullback.tracer.arrays.views import root_of
@@ -57,7 +57,7 @@ def sorted_items(items: Sequence[Any], keys: Sequence[Any], reverse: Any) -> lis
         for k, row in enumerate(rows):
             row.append(fresh(ordered[k]))
             row[-1].weak = weak
-            row[-1].is_python = None if ordered_tags is None else fresh(ordered_tags[k])
+            row[-1].type_tag = None if ordered_tags is None else fresh(ordered_tags[k])
     result = [unflatten(tree, row) for row in rows]
     freeze(result)
     return result
@@ -79,12 +79,12 @@ def _columns(items: Sequence[Any], what: str, is_key: bool = False) -> list[tupl
     columns = []
     for column in zip(*(leaves for leaves, _ in flat), strict=True):
         arrays = [as_traced(x) for x in column]
-        is_mixed = do_mix(arrays, arrays[0].dtype)
-        kinds = {("" if is_mixed else x.weak, x.dtype, x.shape) for x in arrays}
+        tag = tag_type(arrays, arrays[0].dtype)
+        kinds = {("" if tag is not None else x.weak, x.dtype, x.shape) for x in arrays}
         if is_key and all(not x.shape for x in arrays):
             kinds = {("", np.dtype(float), ())}
         if len(kinds) > 1 or (is_key and arrays[0].shape):
             raise TraceError(what)
-        tags = as_traced(xp.stack([as_tag(tag_of(x)) for x in arrays])) if is_mixed else None
-        columns.append((as_traced(xp.stack(arrays)), "" if is_mixed else arrays[0].weak, tags))
+        tags = None if tag is None else as_traced(xp.stack([tag_value(x, tag) for x in arrays]))
+        columns.append((as_traced(xp.stack(arrays)), arrays[0].weak if tag is None else "", tags))
     return columns

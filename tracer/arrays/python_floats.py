@@ -19,7 +19,7 @@ import numpy as np
 from pullback.ir.shapes.symbolic import is_size
 from pullback.tracer.arrays import tables, traced
 from pullback.tracer.arrays.make import emit, literal
-from pullback.tracer.arrays.mixed_numbers import Tag, as_tag
+from pullback.tracer.arrays.mixed_numbers import Condition, as_condition
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.user_code.ownership import is_own_file
 
@@ -46,14 +46,14 @@ _BY_ZERO: dict[np.ufunc, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def require(condition: Any, error: str, message: str, where: Tag = True) -> None:
+def require(condition: Any, error: str, message: str, where: Condition = True) -> None:
     """Emit a check that raises ``error`` unless a condition holds. ``where``: whether the operands are Python's."""
     if where is not True:
-        condition = emit("bitor", emit("bitnot", as_tag(where)), condition)
+        condition = emit("bitor", emit("bitnot", as_condition(where)), condition)
     emit("check", condition, error=error, message=message)
 
 
-def forbid(condition: Any, error: str, message: str, where: Tag = True) -> None:
+def forbid(condition: Any, error: str, message: str, where: Condition = True) -> None:
     """Emit a check that raises ``error`` if a condition holds; comparisons with NaN do not hold. ``where``: see ``require``."""
     require(emit("bitnot", condition), error, message, where)
 
@@ -90,16 +90,24 @@ _OPERATORS = {traced.__file__, tables.__file__, *(os.path.join(_TRACER, *name.sp
 """The files of functions through which the user's operators are applied."""
 
 
-def check_float_operands(ufunc: np.ufunc, xs: Sequence[TracedArray], where: Tag = True) -> None:
-    """Emit the check of a division of Python floats, or complex numbers, by zero. ``where``: see ``require``."""
+def check_float_operands(
+    ufunc: np.ufunc, xs: Sequence[TracedArray], where: Condition = True, whole: Condition = False
+) -> None:  # fmt: skip
+    """Emit the check of a division of Python floats, or complex numbers, by zero. ``where``: see ``require``; ``whole``: whether
+    the numbers are ints, of which Python's error says something else."""
     kinds = {x.weak for x in xs}
     if ufunc not in _BY_ZERO or "" in kinds or not kinds & {"float", "complex"} or is_never_zero(xs[1]):
         return
     one = 1j if "complex" in kinds else 1.0
-    require(emit("ne", xs[1], literal(0, xs[1].dtype)), "ZeroDivisionError", error_text(_BY_ZERO[ufunc], one, 0 * one), where)
+    message, is_divisor = error_text(_BY_ZERO[ufunc], one, 0 * one), emit("ne", xs[1], literal(0, xs[1].dtype))
+    if isinstance(whole, TracedArray):
+        text = error_text(_BY_ZERO[ufunc], 1, 0)
+        require(emit("bitor", is_divisor, emit("bitnot", whole)), "ZeroDivisionError", text, where)
+        is_divisor = emit("bitor", is_divisor, whole)
+    require(is_divisor, "ZeroDivisionError", message, where)
 
 
-def check_power(x: TracedArray, y: TracedArray, result: TracedArray, where: Tag = True) -> None:
+def check_power(x: TracedArray, y: TracedArray, result: TracedArray, where: Condition = True) -> None:
     """Emit the checks of a power of Python numbers that is a float: by zero, complex, or beyond the greatest float. ``where``:
     see ``require``."""
     (low, high), (least, greatest) = bounds_of_float(x), bounds_of_float(y)

@@ -19,7 +19,7 @@ from pullback.ir.passes.hoist_guards import BEYOND
 from pullback.ir.shapes.symbolic import is_size
 from pullback.tracer.arrays.frame import Frame, frame_of
 from pullback.tracer.arrays.make import emit, literal
-from pullback.tracer.arrays.mixed_numbers import Tag, is_mixed
+from pullback.tracer.arrays.mixed_numbers import Condition, is_mixed
 from pullback.tracer.arrays.python_floats import require
 from pullback.tracer.arrays.traced import TracedArray
 
@@ -85,9 +85,12 @@ def index_bounds(x: TracedArray) -> Bounds | None:
 
 
 def common_bounds(xs: Sequence[TracedArray]) -> Bounds | None:
-    """Return the bounds of a number that is one of several: those of the Python ints among them. None if they are not known."""
-    ints = [x for x in xs if x.weak in ("int", "bool") or (is_mixed(x) and x.dtype.kind in "bi")]
-    if not ints or not all(isinstance(x.bounds, tuple) or (x.literal is not None and not is_size(x.literal)) for x in ints):
+    """Return the bounds of a number that is one of several: those of the Python ints among them. None if they are not known, or a
+    Python number is no int."""
+    ints = [x for x in xs if x.weak or is_mixed(x)]
+    if not ints or not all(x.weak in ("int", "bool") or x.dtype.kind in "bi" for x in ints):
+        return None
+    if not all(isinstance(x.bounds, tuple) or (x.literal is not None and not is_size(x.literal)) for x in ints):
         return None
     ranges = list(map(bounds_of, ints))
     return min(low for low, _ in ranges), max(high for _, high in ranges)
@@ -167,7 +170,7 @@ _BY_ZERO: dict[np.ufunc, str] = {
 }
 
 
-def check_divisor(ufunc: np.ufunc, xs: Sequence[TracedArray], where: Tag = True) -> None:
+def check_divisor(ufunc: np.ufunc, xs: Sequence[TracedArray], where: Condition = True) -> None:
     """Emit a check that raises Python's ZeroDivisionError for a division of Python ints by zero. ``where``: whether they are
     Python's.
 
@@ -181,7 +184,7 @@ def check_divisor(ufunc: np.ufunc, xs: Sequence[TracedArray], where: Tag = True)
 
 
 def keep_exact(
-    ufunc: np.ufunc, xs: Sequence[TracedArray], result: TracedArray, is_known: bool, where: Tag = True
+    ufunc: np.ufunc, xs: Sequence[TracedArray], result: TracedArray, is_known: bool, where: Condition = True
 ) -> None:  # fmt: skip
     """Set the bounds of the result of an operation on Python ints, and emit an overflow check if they exceed 64 bits.
 

@@ -33,7 +33,7 @@ def weak(x: TracedArray, kind: str, known: TracedArray | None = None) -> TracedA
     if x.literal is not None:
         return literal(PYTHON[kind](x.literal))
     result = fresh(x)
-    result.weak, result.is_python = kind, None
+    result.weak, result.type_tag = kind, None
     known_pair = known_value(x if known is None else known)
     if known_pair is not None:
         try:

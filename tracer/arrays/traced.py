@@ -287,8 +287,8 @@ UNKNOWN: Any = object()
 class TracedArray(Described):
     """A value that stands for an array while a function is traced.
 
-    ``weak`` is "bool", "int", "float" or "complex" for a Python scalar, else empty. ``is_python``: whether a scalar is
-    Python's, a traced bool, if values decide it (``mixed_numbers``). ``literal`` is the value of a constant scalar for which
+    ``weak`` is "bool", "int", "float" or "complex" for a Python scalar, else empty. ``type_tag``: the type of a
+    number, traced, if values decide it (``mixed_numbers``). ``literal`` is the value of a constant scalar for which
     no instruction was emitted yet. ``readonly`` says why the array cannot be written, or is empty. ``known`` is the value of
     a scalar (or small mask or integer array) computed from captured ones alone, with these inputs: it may be used where a
     static value is needed, which turns the inputs into guards. ``argument`` is the index of the call's leaf, for an array
@@ -300,8 +300,8 @@ class TracedArray(Described):
     """
 
     __slots__ = (
-        "__weakref__", "_value", "aliases", "argument", "base", "bounds", "chosen", "created", "frame", "is_dense", "is_python",
-        "known", "layout_of", "literal", "loc", "origin", "readonly", "recipe", "seen", "sources", "tag", "type", "version",
+        "__weakref__", "_value", "aliases", "argument", "base", "bounds", "chosen", "created", "frame", "is_dense", "known",
+        "layout_of", "literal", "loc", "origin", "readonly", "recipe", "seen", "sources", "tag", "type", "type_tag", "version",
         "weak",
     )  # fmt: skip
     __array_priority__ = 1000.0
@@ -317,7 +317,7 @@ class TracedArray(Described):
         self.weak = weak
         self.literal = literal
         self.readonly = readonly
-        self.is_python: TracedArray | None = None
+        self.type_tag: TracedArray | None = None
         self.known: Known | None = None
         self.bounds: tuple[int, int] | tuple[float, float] | int | None = None
         self.base: TracedArray | None = None
@@ -446,7 +446,7 @@ class TracedArray(Described):
         HOOKS["set_flat"](self, value)
 
     def __getattr__(self, name: str) -> Any:
-        if self.is_python is not None and not name.startswith("_") and is_users(sys._getframe(1).f_code):
+        if self.type_tag is not None and not name.startswith("_") and is_users(sys._getframe(1).f_code):
             HOOKS["check_attribute"](self, name)
         method = METHODS.get(name)
         if method is not None:

@@ -37,7 +37,7 @@ from pullback.tracer.arrays.make import (
     wrapping,
 )
 from pullback.tracer.arrays.masked import Selection
-from pullback.tracer.arrays.mixed_numbers import Tag, all_python, as_numpys, as_python, mixed
+from pullback.tracer.arrays.mixed_numbers import Condition, all_python, are_whole, as_numpys, as_python, is_mixed, typed
 from pullback.tracer.arrays.promotion import composition_of, name_of, op_of, unsupported
 from pullback.tracer.arrays.python_floats import (
     bound_float,
@@ -450,7 +450,7 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
         return full(xs[0].shape, ufunc is np.not_equal, bool) if is_comparison else NotImplemented
     if _is_complex_with_float64(ufunc, xs):
         xs[1] = copy_of(xs[1])
-        xs[1].weak, xs[1].is_python = "float", None
+        xs[1].weak, xs[1].type_tag = "float", None
     if not all(x.weak for x in xs):
         try:
             result = call_ufunc(ufunc, *xs)
@@ -478,7 +478,7 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
     check_divisor(ufunc, xs)
     is_checked = is_users_operation()
     if is_checked:
-        check_float_operands(ufunc, xs)
+        check_float_operands(ufunc, xs, True, are_whole(xs))
     result = call_ufunc(ufunc, *xs)
     result.weak = _WEAK[result.dtype.kind]
     if result.weak == "float":
@@ -491,10 +491,10 @@ def operate(ufunc: np.ufunc, *operands: Any) -> Any:
             return _PYTHON[ufunc](*(static_scalar(x).literal for x in xs))
     if result.weak == "int":
         keep_exact(ufunc, xs, result, result.known is not None)
-    return settled_truth(result)
+    return typed(ufunc, xs, result) if any(map(is_mixed, xs)) else settled_truth(result)
 
 
-def _as_pythons(ufunc: np.ufunc, xs: Sequence[TracedArray], result: Any, where: Tag) -> Any:
+def _as_pythons(ufunc: np.ufunc, xs: Sequence[TracedArray], result: Any, where: Condition) -> Any:
     """Return the result of an operation on numbers that are all Python's where a tag says so, which is Python's there too, after
     the checks of Python's operator. Raises TraceError where Python's result has another type."""
     numbers = list(map(as_python, xs))
@@ -506,8 +506,8 @@ def _as_pythons(ufunc: np.ufunc, xs: Sequence[TracedArray], result: Any, where: 
     check_divisor(ufunc, numbers, where)
     is_checked = is_users_operation(3)
     if is_checked:
-        check_float_operands(ufunc, numbers, where)
-    result = mixed(result, where)
+        check_float_operands(ufunc, numbers, where, are_whole(xs))
+    result = typed(ufunc, xs, result)
     if result.dtype.kind == "b" and frame_of(result).root.settles_truths:
         return bool(result) if bool(where) else as_numpys(result)
     if kind == "f":
@@ -519,7 +519,7 @@ def _as_pythons(ufunc: np.ufunc, xs: Sequence[TracedArray], result: Any, where: 
     return result
 
 
-def _keep_int_exact(ufunc: np.ufunc, xs: Sequence[TracedArray], result: TracedArray, where: Tag) -> None:
+def _keep_int_exact(ufunc: np.ufunc, xs: Sequence[TracedArray], result: TracedArray, where: Condition) -> None:
     """Set the bounds of the result of an operation on ints that are Python's where a tag says so, and emit the check that its
     dtype holds Python's result."""
     if result.dtype == np.int64:

@@ -328,8 +328,8 @@ class TypeTwin:
 
 def kind_of_traced(value: TracedArray) -> type:
     """Return the type of the value for which a traced array stands. Raises TraceError if values decide it."""
-    if value.is_python is not None:
-        raise TraceError("the type of a number that is Python's or NumPy's, as values decide; test it by isinstance")
+    if value.type_tag is not None:
+        raise TraceError("the type of a number, which values decide; test it by isinstance")
     if value.weak:
         return {"bool": bool, "int": int, "float": float, "complex": complex}[value.weak]
     return np.ndarray if value.ndim or value.is_cell else value.dtype.type

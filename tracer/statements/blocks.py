@@ -164,7 +164,7 @@ def _copy(x: TracedArray) -> TracedArray:
         return TracedArray(x.type, x.frame, UNKNOWN, weak=x.weak, loc=x.loc)
     value = None if x.literal is not None else x.value
     copy = TracedArray(x.type, x.frame, value, weak=x.weak, literal=x.literal, loc=x.loc)
-    copy.is_python, copy.bounds = x.is_python, x.bounds if x.is_python is not None else None
+    copy.type_tag, copy.bounds = x.type_tag, x.bounds if x.type_tag is not None else None
     return copy
 
 

@@ -16,7 +16,7 @@ from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.tracer.arrays.concretize import decides
 from pullback.tracer.arrays.frame import current, frame_of
 from pullback.tracer.arrays.make import as_traced, broadcast_into, cast, emit
-from pullback.tracer.arrays.mixed_numbers import Tag, as_tag, mixed
+from pullback.tracer.arrays.mixed_numbers import chosen_tag, is_mixed, mixed, tag_value
 from pullback.tracer.arrays.python_ints import common_bounds
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten
@@ -423,12 +423,12 @@ class _Join:
 
     def columns(self, columns: Sequence[Any]) -> list[TracedArray]:
         """Emit the results of the branch: by selects if both sides are cheap and cannot fail, else by a ``switch``."""
-        decided = {k: c.tags for k, c in enumerate(columns) if c.tags}
-        tagged = [k for k, tags in decided.items() if not all(isinstance(tag, bool) for tag in tags)]
+        tag_types = {k: c.tag_type for k, c in enumerate(columns) if c.tag_type is not None}
+        tagged = [k for k in tag_types if any(map(is_mixed, columns[k].arrays))]
         rows = []
         for path, frame in enumerate(self.frames):
             with frame.active():
-                rows.append([c.of(path) for c in columns] + [as_tag(decided[k][path]) for k in tagged])
+                rows.append([c.of(path) for c in columns] + [tag_value(columns[k].arrays[path], tag_types[k]) for k in tagged])
         instructions = [i for frame in self.frames for i in frame.builder.instructions]
         if not columns and all(i.op.effect == "pure" and not i.regions for i in instructions):
             return []
@@ -451,20 +451,15 @@ class _Join:
             cells = [side.is_cell for side in column.arrays]
             x.weak, x.created = column.kind[1], any(cells)
             x.readonly = ALIAS if any(cells) != all(cells) else ""
-        tags: dict[int, Tag] = dict(zip(tagged, own, strict=True))
-        for k, x in enumerate(emitted[: len(columns)]):
-            if k in decided:
-                tag = tags[k] if k in tags else self.is_taken(bool(decided[k][0]), bool(decided[k][1]))
-                emitted[k] = mixed(x, tag)
+        tags = dict(zip(tagged, own, strict=True))
+        for k, dtype in tag_types.items():
+            if k not in tags:
+                test = cast(as_traced(self.test != 0), bool)
+                tags[k] = chosen_tag(test, columns[k].arrays[0], columns[k].arrays[1], dtype)
+            emitted[k] = mixed(emitted[k], tags[k], columns[k].kind[1])
+            if columns[k].kind[0].kind in "bi" or not columns[k].kind[1]:
                 emitted[k].bounds = common_bounds(columns[k].arrays)
         return emitted[: len(columns)]
-
-    def is_taken(self, first: bool, second: bool) -> Tag:
-        """Return ``first`` where the first side is taken, and else ``second``."""
-        if first == second:
-            return first
-        test = cast(as_traced(self.test != 0), bool)
-        return test if first else as_traced(emit("bitnot", test))
 
 
 def _returned(ran: Ran) -> list[TracedArray]:

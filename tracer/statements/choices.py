@@ -22,7 +22,7 @@ import numpy as np
 
 from pullback.tracer.arrays.frame import Frame, current, frame_of
 from pullback.tracer.arrays.make import as_traced, cast, emit
-from pullback.tracer.arrays.mixed_numbers import as_tag, chosen, tag_of
+from pullback.tracer.arrays.mixed_numbers import as_condition, chosen, is_pythons
 from pullback.tracer.arrays.traced import Keyed, Listed, Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.tree import Container, register
 from pullback.tracer.statements.catching import refuse_caught
@@ -331,12 +331,12 @@ def _may_be_one_argument(a: Any, b: Any) -> bool:
 
 def _is_same_bool(a: TracedArray, b: TracedArray) -> Any:
     """Return whether two bools are one object: they are equal, and both Python's or both NumPy's."""
-    tags = tag_of(a), tag_of(b)
+    tags = is_pythons(a), is_pythons(b)
     if tags[0] is not tags[1] and isinstance(tags[0], bool) and isinstance(tags[1], bool):
         return False
     result: Any = emit("eq", *(cast(x, bool) for x in (a, b)))
     if tags[0] is not tags[1]:
-        result = emit("bitand", result, emit("eq", *map(as_tag, tags)))
+        result = emit("bitand", result, emit("eq", *map(as_condition, tags)))
     result.weak = "bool"
     return result
 

@@ -19,8 +19,8 @@ from pullback.ir.core.types import I64
 from pullback.ir.shapes.by_value import is_value_size
 from pullback.tracer.arrays.concretize import decides
 from pullback.tracer.arrays.frame import current, frame_of
-from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, full, number_of_extent
-from pullback.tracer.arrays.mixed_numbers import as_tag, do_mix, mixed, tag_of
+from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, full, literal, number_of_extent
+from pullback.tracer.arrays.mixed_numbers import column_name, column_tags, mixed, number_of_path, tag_value, tags_named
 from pullback.tracer.arrays.ordering import is_undecided_order, order_of, sorted_items
 from pullback.tracer.arrays.traced import Gathers, Keyed, Listed, Tagged, TracedArray
 from pullback.tracer.arrays.tree import Container, TreeDef, bare, flatten, register
@@ -35,7 +35,6 @@ from pullback.tracer.user_code.errors import Restart, TraceError, user_loc
 EMPTY = "np.array of an empty list whose elements would be arrays or sequences, which has another shape"
 """The error of a program in place of an array of another rank than that of lists that are not empty."""
 ALIAS = "it is an element of a list; write into a copy"
-MIXED = "mixed"
 """The kind of numbers of which each is Python's or NumPy's (``tracer/arrays/mixed_numbers.py``)."""
 _LARGEST = 2**48
 """An upper bound of lengths, by which their arithmetic does not overflow."""
@@ -43,7 +42,8 @@ _LARGEST = 2**48
 
 class Rows:
     """The elements of a list: ``tree``, the structure of one; ``buffers``, an array for each of its leaves, with the names of
-    Python's types in ``weak``, and then one for the tags of each leaf that is ``MIXED``; ``length``, the number of elements.
+    their types in ``weak`` (``column_name``), and then one for the tags of each leaf that has them; ``length``, the number of
+    elements.
     ``capacity``: the number of rows; ``least`` and ``most``: bounds of the length, or, in a block, what they would be if it
     started with the bounds before the block. ``frame``: the frame of the buffers. ``counts``: elements are counted and not
     stored. ``depth``: the elements are lists of one length, in one another as often as this (see ``nested``). ``stacked``: the
@@ -59,10 +59,10 @@ class Rows:
 
     @property
     def leaves(self) -> list[tuple[TracedArray, str, TracedArray | None]]:
-        """The buffer of each leaf, with the name of its type of Python, and the buffer of its tags if it is ``MIXED``."""
+        """The buffer of each leaf, with the name of its type, and the buffer of its tags if it has any."""
         tags = iter(self.buffers[len(self.weak) :])
         values = self.buffers[: len(self.weak)]
-        return [(b, name, next(tags) if name == MIXED else None) for b, name in zip(values, self.weak, strict=True)]
+        return [(b, name, next(tags) if tags_named(name) else None) for b, name in zip(values, self.weak, strict=True)]
 
 
 class Grows(Restart):
@@ -153,9 +153,9 @@ class GrowingList(Listed):
             stored = [cast(x, dtype)[None] for x in column[:count]]
             buffers.append(fresh(as_traced(np.concatenate([*stored, padding]) if stored else padding)))
         for column, (_, name) in zip(columns, kinds, strict=True):
-            if name == MIXED:
-                stored = [as_tag(tag_of(x))[None] for x in column[:count]]
-                buffers.append(fresh(as_traced(np.concatenate([*stored, full((more,), False, bool)]))))
+            if dtype := tags_named(name):
+                stored = [tag_value(x, dtype)[None] for x in column[:count]]
+                buffers.append(fresh(as_traced(np.concatenate([*stored, full((more,), 0, dtype)]))))
         rows = Rows(tree, buffers, [weak for _, weak in kinds], count, count + more)
         if self.rows is not None:
             rows.least, rows.most = self.rows.least, self.rows.most
@@ -204,8 +204,9 @@ class GrowingList(Listed):
             dtype, name = _kind([_sample(buffer, before, rows.depth), *(_like(as_traced(leaves[k])) for leaves, _ in flat)])
             buffers.append(_longer(cast(buffer, dtype), more))
             weak.append(name)
-            if name == MIXED:
-                tags.append(_longer(full(buffer.shape[: 1 + rows.depth], bool(before), bool) if own is None else own, more))
+            if dtype := tags_named(name):
+                shape = buffer.shape[: 1 + rows.depth]
+                tags.append(_longer(column_tags(own, before, buffer.dtype, shape, dtype), more))
         widened = Rows(rows.tree, [*buffers, *tags], weak, rows.length, rows.capacity + more)
         widened.least, widened.most, widened.depth = rows.least, rows.most, rows.depth
         self.rows = widened
@@ -333,10 +334,9 @@ class GrowingList(Listed):
         leaves = []
         for buffer, name, tags in rows.leaves:
             leaf = fresh(buffer[k])
+            leaf.weak = name.partition("/")[0] if not leaf.shape else ""
             if tags is not None:
-                leaf.is_python = fresh(tags[k])
-            else:
-                leaf.weak = name if not leaf.shape else ""
+                leaf.type_tag = fresh(tags[k])
             leaves.append(leaf)
         element = rebuild(rows.tree, leaves)
         _freeze([element])
@@ -385,7 +385,7 @@ class GrowingList(Listed):
             if not rows.counts and not is_longer:
                 buffer[k] = cast(x, buffer.dtype)
                 if tags is not None:
-                    tags[k] = as_tag(tag_of(x))
+                    tags[k] = tag_value(x, tags.dtype)
 
     def shift(self, position: Any, by: int) -> None:
         """Move the rows from ``position`` on by one, to the back (1) or to the front (-1)."""
@@ -844,7 +844,8 @@ def nested_rows(whole: GrowingList, samples: Sequence[Any]) -> Rows:
     elements = [_sample(r.buffers[0], r.weak[0], depth) for r in inner]
     dtype, weak = _kind([*elements, *(_like(as_traced(x)) for x in samples)])
     buffer = fresh(as_traced(np.stack([cast(c, dtype) for c in columns])))
-    tags = [fresh(as_traced(np.stack([_tags(x) for x in lists])))] if weak == MIXED else []
+    tag = tags_named(weak)
+    tags = [fresh(as_traced(np.stack([_tags(x, tag) for x in lists])))] if tag else []
     rows = Rows(inner[0].tree, [buffer, *tags], [weak], len(lists), len(lists))
     rows.depth = depth + 1
     rows.stacked = [(b, b._value) for b in rows.buffers]
@@ -855,10 +856,10 @@ def nested_rows(whole: GrowingList, samples: Sequence[Any]) -> Rows:
     return rows
 
 
-def _tags(x: GrowingList) -> TracedArray:
-    """Return whether the numbers of a list are Python's."""
-    rows = x.stored()
-    return x.column(1) if rows.weak[0] == MIXED else full(x.column(0).shape, bool(rows.weak[0]), bool)
+def _tags(x: GrowingList, dtype: Any) -> TracedArray:
+    """Return the tags of the numbers of a list, of a dtype."""
+    name, values = x.stored().weak[0], x.column(0)
+    return column_tags(x.column(1) if tags_named(name) else None, name, values.dtype, values.shape, dtype)
 
 
 class Result:
@@ -875,7 +876,7 @@ def _list_of(kind: Any, columns: Sequence[Any]) -> list[Any]:
         raise TraceError("a list of a number of elements that values decide is used as one of a fixed number; use np.array of it")
     tree, weak, depth = kind
     tags = iter(columns[len(weak) :])
-    numbers = [_numbers(c, name, next(tags) if name == MIXED else None, depth) for c, name in zip(columns, weak, strict=False)]
+    numbers = [_numbers(c, name, next(tags) if tags_named(name) else None, depth) for c, name in zip(columns, weak, strict=False)]
     return [rebuild(tree, row) for row in zip(*numbers, strict=True)]
 
 
@@ -887,7 +888,7 @@ def _numbers(column: Any, name: str, tags: Any, depth: int) -> list[Any]:
         return elements
     if depth:
         return [_numbers(x, name, tag, depth - 1) for x, tag in zip(column, tags, strict=True)]
-    return [x.item() if tag else x for x, tag in zip(column, tags, strict=True)]
+    return [number_of_path(x, tag) for x, tag in zip(column, tags, strict=True)]
 
 
 def _is_of_tuples(tree: TreeDef) -> bool:
@@ -950,14 +951,15 @@ def _is_undecided_slice(part: slice) -> bool:
 def _like(x: TracedArray) -> TracedArray:
     """Return an array of the type of another, of no frame."""
     like = TracedArray(x.type, weak=x.weak)
-    like.is_python = x.is_python
+    like.type_tag = x.type_tag
     return like
 
 
 def _sample(buffer: TracedArray, name: str, depth: int = 0) -> TracedArray:
     """Return an array of the type of a row of a buffer, of no frame. ``name`` and ``depth``: see ``Rows``."""
-    sample = TracedArray(_row_type(buffer, depth), weak="" if name == MIXED else name)
-    return mixed(sample, True) if name == MIXED else sample
+    weak, _, _ = name.partition("/")
+    sample, kind = TracedArray(_row_type(buffer, depth), weak=weak), tags_named(name)
+    return mixed(sample, literal(0, kind), weak) if kind else sample
 
 
 def _longer(buffer: TracedArray, more: Any) -> TracedArray:
@@ -973,12 +975,12 @@ def _row_type(buffer: TracedArray, depth: int = 0) -> Any:
 
 
 def _kind(column: Sequence[TracedArray]) -> tuple[Any, str]:
-    """Return the dtype of the elements of a list, and the name of their type of Python, or ``MIXED``. Raises TraceError if they
-    have none in common."""
+    """Return the dtype of the elements of a list, and the name of their type (``column_name``). Raises TraceError if they have
+    none in common."""
     kind = common(column) if all(x.type.shape == column[0].type.shape for x in column) else None
     if kind is None or any(not x.weak and x.dtype != kind[0] for x in column):
         raise TraceError("a list of elements of several shapes or dtypes grows in a branch or loop on traced values")
-    return (kind[0], MIXED) if do_mix(column, kind[0]) else kind
+    return kind[0], column_name(column, *kind)
 
 
 def _freeze(elements: Sequence[Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pullback.tracer.arrays.frame import Frame
 from pullback.tracer.arrays.make import as_traced, cast, full
-from pullback.tracer.arrays.mixed_numbers import Tag, do_mix, tag_of
+from pullback.tracer.arrays.mixed_numbers import tag_type
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import TreeDef, bare, flatten
 from pullback.tracer.arrays.value_extents import is_inner
@@ -38,9 +38,9 @@ class Column:
         self.arrays, self.kind = arrays, kind
 
     @property
-    def tags(self) -> Sequence[Tag]:
-        """Whether the numbers of the paths are Python's; empty if the trace knows it of their join."""
-        return list(map(tag_of, self.arrays)) if do_mix(self.arrays, self.kind[0]) else ()
+    def tag_type(self) -> Any:
+        """The dtype of the tag of the number, if values decide its type; else None."""
+        return tag_type(self.arrays, self.kind[0])
 
     def of(self, path: int) -> TracedArray:
         """Return the array of a path, of the common type; called in the frame of that path."""

@@ -21,7 +21,7 @@ from pullback.tracer.arrays.concretize import decides
 from pullback.tracer.arrays.frame import Frame, current, frame_of
 from pullback.tracer.arrays.keyed_results import KeyedResult, container_of_elements
 from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, number_of_extent
-from pullback.tracer.arrays.mixed_numbers import as_tag, tag_of
+from pullback.tracer.arrays.mixed_numbers import tag_value
 from pullback.tracer.arrays.traced import Gathers, Keyed, TracedArray
 from pullback.tracer.arrays.tree import TreeDef, bare, flatten
 from pullback.tracer.statements.choices import narrowed
@@ -232,7 +232,7 @@ class GrowingDict(GrowingKeys):
             for (buffer, _, tags), x in zip(rows.leaves[first:], map(as_traced, leaves), strict=True):
                 buffer[row] = cast(x, buffer.dtype)
                 if tags is not None:
-                    tags[row] = as_tag(tag_of(x))
+                    tags[row] = tag_value(x, tags.dtype)
 
     def include(self, element: Any) -> None:
         self[element[0]] = element[1]

@@ -20,7 +20,7 @@ from pullback.tracer.arrays.concretize import decides
 from pullback.tracer.arrays.descriptions import REFUSED
 from pullback.tracer.arrays.frame import current
 from pullback.tracer.arrays.make import cast
-from pullback.tracer.arrays.mixed_numbers import as_numpys, as_python, as_tag, is_mixed, tag_of
+from pullback.tracer.arrays.mixed_numbers import by_type, is_mixed, traced_tag
 from pullback.tracer.arrays.traced import Tagged, TracedArray
 from pullback.tracer.arrays.tree import Container, flatten, register
 from pullback.tracer.statements.choices import Choice
@@ -174,7 +174,7 @@ def _shown(x: Any) -> Any:
     if not isinstance(x, TracedArray):
         return Shown(x, (np.ndim(x), ""))
     if is_mixed(x):
-        return Choice(cast(as_tag(tag_of(x)), np.int64), [_shown(as_numpys(x)), _shown(as_python(x))])
+        return Choice(cast(traced_tag(x), np.int64), [_shown(number) for number in by_type(x)])
     value = None if x.literal is not None else x.value
     copy = TracedArray(x.type, x.frame, value, weak=x.weak, literal=x.literal, loc=x.loc)
     copy.created = x.is_cell

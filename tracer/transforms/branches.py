@@ -17,7 +17,7 @@ from pullback.ir.core.types import ArrayType
 from pullback.ir.shapes.by_value import is_value_size, same_extent, same_shape
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, full, number_of_extent, result_type
-from pullback.tracer.arrays.mixed_numbers import as_tag, do_mix, mixed, tag_of
+from pullback.tracer.arrays.mixed_numbers import mixed, tag_of, tag_type, tag_value
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import TreeDef, flatten, paths
 from pullback.tracer.arrays.value_extents import capacity_for, largest, most_growth, outer_bound, value_extent
@@ -104,7 +104,7 @@ class Carry:
                 check_leaf(leaf, path)
         self.arrays = [as_traced(leaf) for leaf in leaves]
         self.ragged: dict[int, Ragged] = {}
-        self.numpys: set[int] = set()
+        self.settled: set[int] = set()
 
     @property
     def trip_count(self) -> Any:
@@ -116,8 +116,8 @@ class Carry:
         leaves = []
         for k, x in enumerate(self.arrays):
             entered = body.take(x, readonly=readonly) if k not in self.ragged else self.ragged[k].enter(body, readonly)
-            if x.is_python is not None:
-                entered.is_python, entered.bounds = body.take(x.is_python), None
+            if x.type_tag is not None:
+                entered.type_tag, entered.bounds = body.take(x.type_tag), None
             leaves.append(entered)
         return rebuild(self.tree, leaves)
 
@@ -144,21 +144,23 @@ class Carry:
             wrong = [(p, x, y) for p, x, y, kind in zip(self.paths, self.arrays, arrays, kinds, strict=True) if kind is None]
             if wrong:
                 raise self._changed(function, "type", [(p, kind_of(x), kind_of(y)) for p, x, y in wrong], _instead(*wrong[0]))
-            columns = zip(kinds, self.arrays, arrays, strict=True)
-            are_mixed = [kind is not None and do_mix((x, y), kind[0]) for kind, x, y in columns]
-            is_new = any(mixes and x.is_python is None for mixes, x in zip(are_mixed, self.arrays, strict=True))
+            columns = list(zip(kinds, self.arrays, arrays, strict=True))
+            tags = [None if kind is None else tag_type((x, y), kind[0]) for kind, x, y in columns]
+            is_new = any(tag not in (None, _tag_type(x)) for tag, x in zip(tags, self.arrays, strict=True))
             if not is_new and all(kind == (x.type.dtype.numpy, x.weak) for kind, x in zip(kinds, self.arrays, strict=True)):
                 results: list[TracedArray] = []
-                self.numpys = {k for k, y in enumerate(arrays) if tag_of(y) is False}
+                self.settled = {k for k, (_, x, y) in enumerate(columns) if y.type_tag is None and tag_of(y) == x.weak}
                 for k, (x, y) in enumerate(zip(self.arrays, arrays, strict=True)):
                     new = cast(y, x.dtype)
                     results += [new] if k not in self.ragged else self.ragged[k].leave(new, self.loop)
-                    if x.is_python is not None:
-                        results.append(as_tag(tag_of(y)))
+                    if x.type_tag is not None:
+                        results.append(tag_value(y, tags[k]))
                 return results
         widened = [_widened(x, *kind) for x, kind in zip(self.arrays, kinds, strict=True) if kind is not None]
-        before = zip(are_mixed, self.arrays, widened, strict=True)
-        self.arrays = [mixed(new, tag_of(x)) if mixes else new for mixes, x, new in before]
+        self.arrays = [
+            new if tag is None else mixed(new, tag_value(x, tag), new.weak)
+            for tag, x, new in zip(tags, self.arrays, widened, strict=True)
+        ]
         self.ragged = {k: each.of(self.arrays[k]) for k, each in self.ragged.items()}
         return None
 
@@ -208,8 +210,8 @@ class Carry:
         return common([x, y]) if is_alike and (x.weak or y.weak or x.dtype == y.dtype) and _takes(x, y) else None
 
     def rebuilt(self, results: Sequence[TracedArray], runs: bool = False) -> Any:
-        """Return the carry with other arrays in it. ``runs``: the loop has an iteration in any case, so that a number is NumPy's
-        after it if it is after each iteration."""
+        """Return the carry with other arrays in it. ``runs``: the loop has an iteration in any case, so that a number has the
+        type after it that it has after each iteration."""
         remaining = iter(results)
         leaves = []
         for k, x in enumerate(self.arrays):
@@ -218,9 +220,9 @@ class Carry:
                 self.ragged[k].left = next(remaining)
                 new = shortened(new, self.ragged[k].left)
             new.weak = x.weak
-            if x.is_python is not None:
+            if x.type_tag is not None:
                 tag = next(remaining)
-                new.is_python = None if runs and k in self.numpys else tag
+                new.type_tag = None if runs and k in self.settled else tag
             leaves.append(new)
         return rebuild(self.tree, leaves)
 
@@ -332,6 +334,11 @@ def common(values: Sequence[TracedArray]) -> tuple[Any, str] | None:
         widest = max(values, key=lambda x: _WEAK.index(x.weak))
         return widest.dtype, widest.weak
     return (result_type(*values), "") if len(strong) == 1 else None
+
+
+def _tag_type(x: TracedArray) -> Any:
+    """Return the dtype of the tag of a number; None if it has none."""
+    return None if x.type_tag is None else x.type_tag.dtype
 
 
 def _widened(x: TracedArray, dtype: Any, weak: str) -> TracedArray:

@@ -16,7 +16,7 @@ from pullback.ir.core.types import I64, ArrayType, scalar
 from pullback.ir.passes.transforms.residuals import residual_bytes
 from pullback.ir.shapes.symbolic import extent_of
 from pullback.tracer.arrays.make import as_traced, cast, created, emit, fresh
-from pullback.tracer.arrays.mixed_numbers import as_tag, do_mix, tag_of
+from pullback.tracer.arrays.mixed_numbers import tag_type, tag_value
 from pullback.tracer.arrays.python_ints import MAX_TRIP_COUNT, Bounds, bounds_of
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import TreeDef, bare, flatten, paths
@@ -139,17 +139,19 @@ def _emit_switch(
                 f"the branches of {name} return different types; return one shape and dtype, as by np.broadcast_to and .astype",
                 rows,
             )
-    tagged = [k for k, (column, kind) in enumerate(zip(columns, kinds, strict=True)) if kind and do_mix(column, kind[0])]
+    numbered = enumerate(zip(columns, kinds, strict=True))
+    tag_types = {k: tag_type(column, kind[0]) for k, (column, kind) in numbered if kind}
+    tagged = {k: dtype for k, dtype in tag_types.items() if dtype is not None}
     regions = {}
     for (body, results, _), k in zip(traced_branches, positions, strict=True):
         with body.inner.active():
             values = [cast(x, kind[0]) for x, kind in zip(results, kinds, strict=True) if kind is not None]
-            regions[k] = body, [*values, *(as_tag(tag_of(results[m])) for m in tagged)]
+            regions[k] = body, [*values, *(tag_value(results[m], dtype) for m, dtype in tagged.items())]
     emitted = emit_regions("switch", {}, [index, *traced_branches[0][0].operands], [regions[k] for k in range(len(functions))])
     for x, kind in zip(emitted, kinds, strict=False):
         x.weak = kind[1] if kind is not None else ""
     for k, tag in zip(tagged, emitted[len(kinds) :], strict=True):
-        emitted[k].is_python = tag
+        emitted[k].type_tag = tag
     return rebuild(structure, emitted[: len(kinds)])
 
 

@@ -156,8 +156,8 @@ class Region:
         if is_same:
             self.inner.sources[parameter.value] = source_of(x)
             parameter.bounds = x.bounds
-        if is_mixed(x) and kind == x.type and not parameter.weak:
-            parameter.is_python, parameter.bounds = x.is_python, x.bounds
+        if is_mixed(x) and kind == x.type and parameter.weak == x.weak:
+            parameter.type_tag, parameter.bounds = x.type_tag, x.bounds
         self.operands.append(x)
         self.inside.append(parameter)
         return parameter

@@ -127,8 +127,8 @@ def _where(better: TracedArray, x: Any, y: Any, name: str) -> Any:
     if not (a.is_cell or b.is_cell):
         result = result[()]  # a number, which an augmented assignment binds anew
     if a.weak and b.weak:
-        return weak(result, builtins.max(a.weak, b.weak, key=_RANK.__getitem__))
-    return chosen(better, result, a, b)
+        result = weak(result, builtins.max(a.weak, b.weak, key=_RANK.__getitem__))
+    return chosen(better, result, a, b) if isinstance(result, TracedArray) else result
 
 
 def _extreme_of(x: TracedArray, name: str) -> Any:
