@@ -28,6 +28,7 @@ from pullback.tracer.arrays.replacements import call_of, converts, takes_traced,
 from pullback.tracer.arrays.traced import Gathers, Keyed, Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.tree import bare, flatten, unflatten
 from pullback.tracer.arrays.value_extents import check_some
+from pullback.tracer.functions.python.rounding import rounded
 from pullback.tracer.user_code.errors import TraceError
 
 _MISSING: Any = object()
@@ -212,8 +213,10 @@ def sorted_(iterable: Any, /, *, key: Any = None, reverse: Any = False) -> Any:
 @twin(builtins.round)
 def round_(number: Any, ndigits: Any = None) -> Any:
     """Round half to even; without ``ndigits`` the result is an int, as for Python's numbers and NumPy's scalars."""
-    if not isinstance(number, TracedArray) or ndigits is not None:
+    if not isinstance(number, TracedArray):
         return builtins.round(number, ndigits)
+    if ndigits is not None:
+        return rounded(number, ndigits)
     if number.ndim:
         raise TypeError("type numpy.ndarray doesn't define __round__ method")
     return integer(scalar(number, "float" if number.dtype.kind == "f" else "int"), xp.rint)
