@@ -117,13 +117,13 @@ def is_by_join(error: pb.VerificationError) -> bool:
 
 
 def types_differ(result: Any, expected: Any) -> str:
-    """Return the first number that is Python's where plain Python has NumPy's; empty if there is none. A number of NumPy, or of a
-    wider type of Python, may stand for one of Python, which the variable is on another path."""
+    """Return the first number of Python's of another type than plain Python's; empty if there is none. A number of NumPy may
+    stand for one of Python, which the variable is on another path."""
     if isinstance(result, list | tuple | dict):
         keys = result if isinstance(result, dict) else range(len(result))
         return next(filter(None, (types_differ(result[k], expected[k]) for k in keys)), "")
     kinds = (bool, int, float, complex)
-    is_wrong = type(result) in kinds and type(expected) not in kinds[: kinds.index(type(result)) + 1]
+    is_wrong = type(result) in kinds and type(expected) is not type(result)
     return f"{result!r} is no {type(expected).__name__}" if is_wrong else ""
 
 
