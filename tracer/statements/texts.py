@@ -174,7 +174,7 @@ def _shown(x: Any) -> Any:
     if not isinstance(x, TracedArray):
         return Shown(x, (np.ndim(x), ""))
     if is_mixed(x):
-        return Choice(cast(traced_tag(x), np.int64), [_shown(number) for number in by_type(x)])
+        return Choice(cast(traced_tag(x), np.int64), list(map(_shown, by_type(x))))
     value = None if x.literal is not None else x.value
     copy = TracedArray(x.type, x.frame, value, weak=x.weak, literal=x.literal, loc=x.loc)
     copy.created = x.is_cell

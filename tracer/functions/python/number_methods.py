@@ -32,10 +32,10 @@ def _method(name: str, kind: str) -> Callable[[Callable[[TracedArray], Any]], Ca
             if x.ndim or x.is_cell or not (x.weak or is_mixed(x) or hasattr(x.dtype.type, name)):
                 owner = np.ndarray if x.ndim or x.is_cell else x.dtype.type
                 raise AttributeError(f"'numpy.{owner.__name__}' object has no attribute {name!r}")
-            number = as_python(x)
+            pythons = as_python(x)
             if x.weak and not hasattr(_PYTHON[python_name(x)], name):
                 raise AttributeError(f"{x.weak!r} object has no attribute {name!r}")
-            return weak(as_traced(implementation(number)), kind)
+            return weak(as_traced(implementation(pythons)), kind)
 
         register_method(name)(call)
         return implementation

@@ -3,7 +3,7 @@ the exact value, and of two the one whose last digit is even. NumPy rounds the p
 last digit: of 2.55 to one digit, Python gives 2.5 and NumPy 2.6.
 
 The product p of a float and a power of ten is exact with the error that a fused multiplication and addition returns; the error
-decides where p is halfway between two integers. From 2**53 on, the digits beyond those asked for are less than half of the
+decides where p is halfway between two integers. From 2**53 on, the digits that are dropped are less than half of the
 float's last bit, and the float is its own rounding.
 """
 
@@ -28,24 +28,25 @@ LEAST_WHOLE = 2.0**53
 """The least float from which on all floats are even integers."""
 
 
-def rounded(number: TracedArray, digits: Any) -> Any:
-    """Return ``round(number, digits)``: of the number's type. Raises TraceError for a power of ten that is no float."""
+def rounded(x: TracedArray, digits: Any) -> Any:
+    """Return a number rounded to a number of decimal digits, of its type. Raises TraceError for a power of ten that is no
+    float."""
     count = operator.index(digits)
-    if not number.weak and not is_mixed(number):
-        return METHODS["round"](number, count)
-    if number.weak == "complex":
+    if not x.weak and not is_mixed(x):
+        return METHODS["round"](x, count)
+    if x.weak == "complex":
         raise TypeError("type complex doesn't define __round__ method")
-    if number.dtype.kind in "bi" and number.weak:
-        return weak(_of_int(cast(number, np.int64), count), "int")
-    if not is_mixed(number):
-        return weak(_of_float(number, count), "float")
-    pythons = as_python(number)
+    if x.dtype.kind in "bi" and x.weak:
+        return weak(_of_int(cast(x, np.int64), count), "int")
+    if not is_mixed(x):
+        return weak(_of_float(x, count), "float")
+    pythons = as_python(x)
     own = _of_float(pythons, count) if pythons.weak == "float" else _of_int(cast(pythons, np.int64), count)
-    if number.weak:
-        return mixed(own, traced_tag(number), number.weak)
-    numpys = METHODS["round"](as_numpys(number), count)
-    condition = is_pythons(number)
-    return mixed(as_traced(xp.where(condition, cast(own, numpys.dtype), numpys)), traced_tag(number))
+    if x.weak:
+        return mixed(own, traced_tag(x), x.weak)
+    numpys = METHODS["round"](as_numpys(x), count)
+    condition = is_pythons(x)
+    return mixed(as_traced(xp.where(condition, cast(own, numpys.dtype), numpys)), traced_tag(x))
 
 
 def _of_int(x: Any, count: int) -> TracedArray:
