@@ -6,6 +6,7 @@ behind ``---``.
 """
 
 import copy
+import functools
 import re
 import sys
 import types
@@ -358,3 +359,43 @@ def test_guards_are_cheap() -> None:
     traced = trace(lambda x: scaled(x) * WEIGHTS if RATES["n"] == 2 else x, (X,))
     seconds = min(timeit.repeat(traced.holds, number=200, repeat=5)) / 200
     assert seconds / len(traced.guards) < 5e-6
+
+
+class NotConverged(RuntimeError):
+    """An exception of the user's."""
+
+
+def test_a_class_that_is_used_as_it_is_is_not_returned() -> None:
+    def best(x: float) -> Any:
+        result = None
+        if x > 100:
+            raise NotConverged("too large")
+        return result
+
+    assert pb.jit(best)(2.0) is None
+
+
+def counting(function: Any) -> Any:
+    """Return a function that counts its calls, up to a limit."""
+
+    @functools.wraps(function)
+    def wrapper(x: Any) -> Any:
+        return function(x) * wrapper.limit  # type: ignore[attr-defined]
+
+    wrapper.limit = 3  # type: ignore[attr-defined]
+    return wrapper
+
+
+@counting
+def squared(x: Any) -> Any:
+    return x * x
+
+
+def test_attributes_of_a_wrapper_are_read() -> None:
+    compiled = pb.jit(lambda x: squared(x) + 1.0)
+    assert compiled(2.0) == 13.0
+    squared.limit = 5
+    try:
+        assert compiled(2.0) == 21.0
+    finally:
+        squared.limit = 3

@@ -189,9 +189,10 @@ class Frame:
     source that unroll, and ``failed_loops``: those whose trace as one body failed (``tracer/statements/iterators.py``).
     ``settles_truths``: in a root, Python bools are True or False, by guards, since a function without source tests which of the
     two a value is (``needs_truths``). ``partly_bound``: in a root, variables that some paths bind, and that are unbound in the
-    trace (``tracer/statements/catching.py``). ``loops``: what the traces of loops noted
-    (see ``tracer/statements/earlier_traces.py``). ``searches``: in a root, how many searches of the room for lists and arrays of
-    loops without a bound were traced (``tracer/statements/counting.py``).
+    trace, and ``try_statements``: those that run and are traced for each outcome of their tests for errors
+    (``tracer/statements/catching.py``); ``raised_in_loops``: the exceptions by which iterations of loops in them end. ``loops``:
+    what the traces of loops noted (see ``tracer/statements/earlier_traces.py``). ``searches``: in a root, how many searches of
+    the room for lists and arrays of loops without a bound were traced (``tracer/statements/counting.py``).
     """
 
     def __init__(self, parent: Frame | None = None) -> None:
@@ -240,6 +241,8 @@ class Frame:
         self.plain_loops: frozenset[Any] = frozenset()
         self.failed_loops: list[Any] = []
         self.partly_bound: set[str] = set()
+        self.try_statements: list[Any] = []
+        self.raised_in_loops: list[Exception] = []
         self.loops: dict[Any, Any] = {}
         self.outcomes: Any = None
         self.stores: Any = None

@@ -22,7 +22,7 @@ from pullback.ir.shapes.by_value import holds_value_size, is_value_size, same_ex
 from pullback.ir.shapes.symbolic import is_size, lifted
 from pullback.ir.shapes.symbolic_arrays import SymbolicArray, is_masked
 from pullback.tracer.arrays import promotion
-from pullback.tracer.arrays.concretize import Known, known_value, pinned, static
+from pullback.tracer.arrays.concretize import Known, decides, known_value, pinned, static
 from pullback.tracer.arrays.frame import MORE_THAN_64_BITS, Frame, frame_of
 from pullback.tracer.arrays.literals import WEAK, WEAK_KIND, as_python, element_of, refuse_dtype, sized, weak_class
 from pullback.tracer.arrays.promotion import Kind
@@ -255,12 +255,19 @@ def emit(op: str | Op, *operands: TracedArray, weak: str = "", **params: Any) ->
 
 def _is_decided(holds: TracedArray, error: str, message: str, **_: Any) -> bool:
     """Return whether a guard decides a check, which is not emitted then: an ``except`` clause of the user's handles its error.
-    The error is raised here if the check fails."""
+    The error is raised here if the check fails, or on the path of a ``try`` statement on which it does."""
     kind = error_class(error)
     if kind is None or not is_handled(kind):
         return False
     if holds.shape:
         holds = emit("all", holds, axes=tuple(range(len(holds.shape))))
+    statements = frame_of().root.try_statements
+    if statements and not decides(holds):
+        if statements[-1].of(holds):
+            return False
+        failed: Any = kind(message)
+        failed.is_by_statement = True
+        raise failed
     what = f"an operation may raise {error}, which an except clause handles"
     try:
         is_held = static(holds, bool, what, "test the values before, outside the try statement")

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from pullback.tracer.user_code.clauses import SUPPRESSES
+
 NAMES = frozenset(("float", "int", "bool", "complex", "range", "enumerate", "zip", "reversed"))
 """The builtin types that have replacements in calls."""
 MARK = "()"
@@ -42,13 +44,14 @@ def renamed(code: CodeType, globals: Mapping[str, Any]) -> CodeType:
 
 @functools.lru_cache(maxsize=4096)
 def catches(code: CodeType) -> bool:
-    """Return whether code, or a function in it, has an except clause."""
+    """Return whether code, or a function in it, has an except clause, or a ``with`` statement that may suppress exceptions."""
     if any(catches(c) for c in code.co_consts if isinstance(c, CodeType)):
         return True
     if not code.co_exceptiontable:
         return False
     instructions = [i.opname for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG")]
-    return any(a == "PUSH_EXC_INFO" and b != "WITH_EXCEPT_START" for a, b in pairwise(instructions))
+    is_with = SUPPRESSES in code.co_names
+    return any(a == "PUSH_EXC_INFO" and (is_with or b != "WITH_EXCEPT_START") for a, b in pairwise(instructions))
 
 
 def restored(code: CodeType) -> CodeType:

@@ -119,6 +119,7 @@ class Names:
         self.built: set[type] = set()
         self.loc: Loc | None = None
         self._kept: dict[int, tuple[Any, Any]] = {}
+        self._guarded: dict[int, Any] = {}
         self._namespaces: dict[int, Namespace] = {}
         self._cells: dict[int, tuple[CellType, CellType, Any]] = {}
         self._captured: dict[Value, tuple[Read, Any, str]] = {}
@@ -257,7 +258,7 @@ class Names:
         if real_class(kind) is not kind or kind in self.built or not users_bases(kind):
             return kind
         if not has_shadow(kind):
-            self._keep(kind, self._guard_class)
+            self._once(kind, self._guard_class)
             return kind
         return self._keep(kind, lambda k: make_shadow(k, self))
 
@@ -268,7 +269,7 @@ class Names:
             for value in vars(base).values():
                 function = getattr(value, "fget", None) or getattr(value, "__func__", value)
                 if isinstance(function, FunctionType):
-                    self._keep(function.__code__, functools.partial(self._guard_globals, function.__globals__))
+                    self._once(function.__code__, functools.partial(self._guard_globals, function.__globals__))
 
     def _guard_globals(self, globals: dict[str, Any], code: CodeType) -> None:
         """Guard the globals read by code that is not followed, and by functions among these globals."""
@@ -281,7 +282,7 @@ class Names:
                 continue
             self.check(functools.partial(globals.get, name), value, name, "value" if _is_plain(value) else "identity")
             if isinstance(value, FunctionType) and is_users(value.__code__):
-                self._keep(value.__code__, functools.partial(self._guard_globals, value.__globals__))
+                self._once(value.__code__, functools.partial(self._guard_globals, value.__globals__))
 
     def type_of(self, value: Any) -> type:
         """Return the type of the value for which a value of the trace stands."""
@@ -405,6 +406,12 @@ class Names:
             kept = self._kept[id(value)] = (value, make(value))
         return kept[1]
 
+    def _once(self, value: Any, guard: Callable[[Any], None]) -> None:
+        """Call a function on an object, the first time that it is met."""
+        if id(value) not in self._guarded:
+            self._guarded[id(value)] = value
+            guard(value)
+
     def _is_outside(self, value: Any) -> bool:
         """Return whether a value is an object that is read through a stand-in, and was not created in the trace."""
         kind = type(value)
@@ -457,11 +464,10 @@ class Names:
         self.same(functools.partial(attribute_of, own, "__code__", function.__code__), name)
         copy.__qualname__, copy.__module__ = function.__qualname__, function.__module__
         self._defaults(function, copy, own)
-        if "__wrapped__" in function.__dict__:
-            copy.__dict__["__wrapped__"] = function.__dict__["__wrapped__"]
-        else:
-            read = functools.partial(_attributes_of, own, function_attributes(function))
-            copy.__dict__.update(container(self, read(), read, name) if read() else {})
+        if _WRAPPED in function.__dict__:
+            copy.__dict__[_WRAPPED] = function.__dict__[_WRAPPED]
+        read = functools.partial(_attributes_of, own, _own_attributes(function))
+        copy.__dict__.update(container(self, read(), read, name) if read() else {})
         filled = copy.__dict__.copy()
         self.effects.watch_outside(lambda: same_items(copy.__dict__, filled), f"the attributes of {name}")
         return copy
@@ -623,6 +629,8 @@ class Names:
 
 
 _EMPTY = object()
+_WRAPPED = "__wrapped__"
+"""The attribute by which functools.wraps refers to the wrapped function."""
 _BUILTINS = dict(vars(builtins))
 
 # Numbers that enable rewrites (x ** 2, 0.5 * x): constants with a guard rather than inputs.
@@ -631,7 +639,12 @@ _REWRITTEN = frozenset({0.0, 0.5, 1.0, 2.0, 3.0, 4.0, -0.5, -1.0, -2.0})
 
 def _attributes_of(owner: weakref.ref[Any], last: dict[str, Any]) -> dict[str, Any]:
     function = owner()
-    return last if function is None else function_attributes(function)
+    return last if function is None else _own_attributes(function)
+
+
+def _own_attributes(function: FunctionType) -> dict[str, Any]:
+    """Return the attributes that the user set on a function, but for the function that it wraps."""
+    return {name: value for name, value in function_attributes(function).items() if name != _WRAPPED}
 
 
 def _read_key(read: Any) -> Any:

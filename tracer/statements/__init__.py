@@ -11,10 +11,12 @@ from pullback.tracer.statements import (
     matches,
     raising,
     texts,
+    try_statements,
 )
 
 __all__ = [
     "branches", "catching", "completions", "items", "iterators", "keyed", "loops", "matches", "raising", "register", "texts",
+    "try_statements",
 ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from pullback.tracer.arrays.value_extents import largest
 from pullback.tracer.arrays.views import may_be, may_be_one, root_of, settle_choice, write_back
 from pullback.tracer.statements.aliases import forget_all
 from pullback.tracer.statements.blocks import BlockRegion, Ran, attempt
-from pullback.tracer.statements.catching import refuse_caught
+from pullback.tracer.statements.catching import InSide, Outcomes, outcome, raise_here
 from pullback.tracer.statements.choices import all_of, assume, contains, is_, note, proves, truth_of
 from pullback.tracer.statements.comparisons import equality, inequality, ordering
 from pullback.tracer.statements.completions import NEXT, RETURN, Completion, code_of, is_code, possible_codes
@@ -68,13 +69,15 @@ def is_undecided(value: Any) -> bool:
 
 
 @table.operator("if")
-def if_(test: Any, then: Block, orelse: Block | None, names: Sequence[str], live: Sequence[str] = ()) -> Completion | None:
+def if_(
+    test: Any, then: Block, orelse: Block | None, names: Sequence[str], live: Sequence[str] = (), filled: Sequence[str] = ()
+) -> Completion | None:  # fmt: skip
     """Run one of two blocks, or trace both. Return how it ended."""
     other, test = orelse or _nothing, truth_of(test)
     if not is_undecided(test):
         ended: Completion | None = (then if test else other)()
         return ended
-    return branch(test, then, other, names, live=live)
+    return branch(test, then, other, names, live=live, filled=filled)
 
 
 def _nothing() -> None:
@@ -180,63 +183,86 @@ def assert_(test: Any, message: Block | None = None) -> None:
     """Check an assertion, at run time if values decide it."""
     test = truth_of(test)
     if is_undecided(test):
-        refuse_caught()
+        is_held = outcome(test)
+        if is_held is False:
+            raise_here(AssertionError(*([] if message is None else [message()])))
+        if is_held:
+            assume(frame_of(), test, True)
+            return
         region = BlockRegion("a message")
         with region.inner.active():
             error = AssertionError(*([] if message is None else [message()]))
         check(test, error, region, np.logical_not(test))
         assume(frame_of(), test, True)
     elif not test:
-        failed: Any = AssertionError(*([] if message is None else [message()]))
-        failed.is_by_statement = True  # a branch on traced values around it makes a check of it
-        raise failed
+        raise_here(AssertionError(*([] if message is None else [message()])))
 
 
 def branch(
-    test: TracedArray, then: Block, orelse: Block, names: Sequence[str], blocks: Sequence[Any] = (), live: Sequence[str] = ()
+    test: TracedArray, then: Block, orelse: Block, names: Sequence[str], blocks: Sequence[Any] = (), live: Sequence[str] = (),
+    filled: Sequence[str] = (),
 ) -> Completion | None:  # fmt: skip
     """Trace both sides of a branch and return how it ended. ``blocks``: the blocks whose variables the sides bind, if these are
-    no blocks."""
+    no blocks. ``live``: variables that are read afterwards although a side may leave them unbound; ``filled``: ones that are not
+    read after a side that does."""
     statements = frame_of().root.statements
     count, sized = len(statements), set[int]()
     for _ in range(MOST_ATTEMPTS):
         try:
-            return _branch(test, then, orelse, names, blocks, live, sized)
+            return _branch(test, then, orelse, names, blocks, live, filled, sized)
         except Grows as grows:
             del statements[count:]
             if type(grows.needed - grows.before) is int:
                 grows.target.provide(grows, 1)
                 continue
             variables = _variables(then, orelse, names, blocks)
-            sized |= provide_counted(grows, variables, lambda: _branch(test, then, orelse, names, blocks, live, set()))
+            sized |= provide_counted(grows, variables, lambda: _branch(test, then, orelse, names, blocks, live, filled, set()))
     raise TraceError("the lists of a branch on traced values grow in each trace")
 
 
 def _branch(
     test: TracedArray, then: Block, orelse: Block, names: Sequence[str], blocks: Sequence[Any], live: Sequence[str],
-    sized: set[int],
+    filled: Sequence[str], sized: set[int],
 ) -> Completion | None:  # fmt: skip
     """See ``branch``; ``sized``: the ids of the lists whose arrays are long enough. Raises Grows."""
     variables = _variables(then, orelse, names, blocks)
     regions, sides = [], []
-    for side, other in ((then, orelse), (orelse, then)):
+    for side in (then, orelse):
         region = BlockRegion("a branch")
         assume(region.inner, test, side is then)
-        ran = region.run(side, variables)
+        try:
+            with _side(region):
+                ran = region.run(side, variables)
+        except InSide as inside:
+            if inside.outcomes.frame is not frame_of():
+                raise
+            return _taken(inside.outcomes.of(test), test, then, orelse)
         if ran.raised is not None:
-            refuse_caught()
             negated = as_traced(np.logical_not(test))
             holds, runs = (negated, test) if side is then else (test, negated)
-            check(holds, ran.raised, region, runs)
-            assume(frame_of(), test, side is not then)
-            ended: Completion | None = other()
-            return ended
+            is_held = outcome(holds)
+            if is_held is None:
+                check(holds, ran.raised, region, runs)
+            return _taken((side is not then) == (is_held is not False), test, then, orelse)
         regions.append(region)
         sides.append(ran)
         for target, _, most in ran.lists:
             if id(target) not in sized:
                 target.refuse_longer(most)
-    return _Join(test, regions, sides, variables, live, sized).emit()
+    return _Join(test, regions, sides, variables, live, filled, sized).emit()
+
+
+def _side(region: BlockRegion) -> AbstractContextManager[None]:
+    """Return a context in which a side of a branch is traced."""
+    statements: list[Outcomes] = frame_of().root.try_statements
+    return statements[-1].side(region.inner) if statements else nullcontext()
+
+
+def _taken(is_true: bool, test: TracedArray, then: Block, orelse: Block) -> Completion | None:
+    """Run the side of a branch for which its test is known, and return how it ended."""
+    assume(frame_of(), test, is_true)
+    ended: Completion | None = then() if is_true else orelse()
+    return ended
 
 
 def _variables(then: Block, orelse: Block, names: Sequence[str], blocks: Sequence[Any]) -> Variables:
@@ -245,13 +271,13 @@ def _variables(then: Block, orelse: Block, names: Sequence[str], blocks: Sequenc
 
 
 class _Join:
-    """The join of two sides of a branch. ``live``: variables that are read afterwards although a side may leave them unbound."""
+    """The join of two sides of a branch. ``live`` and ``filled``: as of ``branch``."""
 
     def __init__(
         self, test: TracedArray, regions: Sequence[BlockRegion], sides: Sequence[Ran], variables: Variables, live: Sequence[str],
-        sized: set[int],
+        filled: Sequence[str], sized: set[int],
     ) -> None:  # fmt: skip
-        self.live, self.sized = live, sized
+        self.live, self.filled, self.sized = live, filled, sized
         self.test, self.regions, self.sides, self.variables = test, regions, sides, variables
         self.frames = [r.inner for r in regions]
         self.paths = list(zip(self.frames, sides, strict=True))
@@ -269,9 +295,9 @@ class _Join:
                 results[k] = a
             elif a is not UNBOUND and b is not UNBOUND:
                 joined[k] = self.joined([a, b], names[k])
-            elif names[k] in self.live:
+            elif names[k] in self.live or names[k] in self.filled:
                 with attempt():
-                    joined[k] = self.joined([a, b], names[k])
+                    joined[k] = self.joined([a, b], names[k], is_filled=names[k] in self.filled)
         targets = list({id(t): t for ran in self.sides for t, _ in ran.written}.values())
         new = [{id(t): x for t, x in ran.written} for ran in self.sides]
         writes = [Joined([side.get(id(t), t) for side in new], self.paths, "an array") for t in targets]
@@ -498,8 +524,11 @@ def share_made(values: Sequence[Any], result: Any) -> None:
 
 
 @table.operator("after")
-def after(ended: Completion | None, rest: Block, names: Sequence[str]) -> Completion | None:
-    """Run the statements after a loop, unless it returned, or its ``else`` left a loop around it. Return how they ended."""
+def after(
+    ended: Completion | None, rest: Block, names: Sequence[str], live: Sequence[str] = (), filled: Sequence[str] = ()
+) -> Completion | None:  # fmt: skip
+    """Run the statements after one that may have left a loop or function around it. Return how they ended. ``live`` and
+    ``filled``: as of ``branch``."""
     if ended is None:
         following: Completion | None = rest()
         return following
@@ -508,7 +537,7 @@ def after(ended: Completion | None, rest: Block, names: Sequence[str]) -> Comple
     left = ended
     if ended.possible <= {NEXT, RETURN}:
         left = Completion(code=RETURN, value=ended.value, aliases=ended.aliases)
-    return branch(as_traced(is_code(ended, NEXT)), rest, lambda: left, names, [rest])
+    return branch(as_traced(is_code(ended, NEXT)), rest, lambda: left, names, [rest], live, filled)
 
 
 @table.operator("value")

@@ -1,23 +1,90 @@
-"""Errors of the user's own ``raise`` statements, and ``except`` clauses, which would not see those of compiled code."""
+"""Errors in ``try`` statements, whose ``except`` clauses would not see those of compiled code."""
 
 from __future__ import annotations
 
 import dis
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
-from pullback.tracer.arrays.frame import current
+from pullback.tracer.arrays.concretize import decides, static
+from pullback.tracer.arrays.frame import Frame, current, frame_of
 from pullback.tracer.syntax.table import operator
 from pullback.tracer.user_code.clauses import is_caught
-from pullback.tracer.user_code.errors import TraceError
+from pullback.tracer.user_code.errors import Restart, TraceError
 from pullback.tracer.user_code.ownership import is_users
 
 
-def refuse_caught() -> None:
-    """Raise TraceError if a function that is running is in a ``try`` statement with an ``except`` or ``finally`` clause: it would
-    not see an error of compiled code."""
-    if is_caught():
+class Undecided(Restart):
+    """Signals that values decide whether an error is raised in a ``try`` statement, which is to be traced for each outcome."""
+
+
+class InSide(Restart):
+    """Signals the same in a side of a branch in a ``try`` statement, which is to be traced for each side of the branch."""
+
+    def __init__(self, outcomes: Outcomes) -> None:
+        super().__init__()
+        self.outcomes = outcomes
+
+
+class Outcomes:
+    """The outcomes of tests for which a ``try`` statement is traced in a ``frame``: whether each error, in order, is not raised
+    (``known``). ``undecided``: the first test whose outcome is not known, once it is met. ``sides``: the frames of the sides of
+    branches that are traced in the statement."""
+
+    def __init__(self, frame: Frame, known: tuple[bool, ...]) -> None:
+        self.frame, self.known = frame, known
+        self.count = 0
+        self.undecided: Any = None
+        self.sides: list[Frame] = []
+
+    def of(self, holds: Any) -> bool:
+        """Return the outcome of a traced test. Raises Undecided if it is not known, InSide in a side of a branch, and TraceError
+        in another region."""
+        if self.undecided is not None:
+            raise Undecided
+        for frame in frame_of().outward:
+            if frame is self.frame:
+                break
+            if frame not in self.sides:
+                raise TraceError("values decide in a loop whether an error is raised that a try statement around it handles")
+        if frame_of() is not self.frame:
+            raise InSide(self)
+        if self.count == len(self.known):
+            self.undecided = holds
+            raise Undecided
+        self.count += 1
+        return self.known[self.count - 1]
+
+    @contextmanager
+    def side(self, frame: Frame) -> Iterator[None]:
+        """A context in which a side of a branch is traced in a frame."""
+        self.sides.append(frame)
+        try:
+            yield
+        finally:
+            self.sides.pop()
+
+
+def outcome(holds: Any) -> bool | None:
+    """Return whether a traced test is known to hold on the path that is traced, of the tests for errors in a ``try`` statement;
+    None outside of one, where a check may raise the error. Raises TraceError in a function whose syntax is not rewritten."""
+    if not is_caught():
+        return None
+    if decides(holds):
+        return static(holds, bool, "an error in a try statement", "test for it before")
+    statements = frame_of().root.try_statements
+    if not statements:
         raise TraceError("an error is raised under a traced value inside a try statement; test for it before")
+    return statements[-1].of(holds)
+
+
+def raise_here(error: Exception) -> None:
+    """Raise an exception as a ``raise`` statement of the user's does."""
+    error.is_by_statement = True  # type: ignore[attr-defined]
+    raise error
 
 
 def raised_by_statement(error: Exception) -> bool:
@@ -39,9 +106,11 @@ _UNBOUND_VARIABLE = re.compile(r"cannot access (?:local|free) variable '(\w+)' w
 
 @operator("handled")
 def handled() -> None:
-    """Raise TraceError at the start of an ``except`` clause that handles an error of the trace alone: that of a variable that
-    values bind, and which a branch or loop could not give a value."""
+    """Do nothing at the start of an ``except`` clause, unless it handles an error of the trace alone: that is raised again, and
+    that of a variable that values bind, and which a branch or loop could not give a value, becomes a TraceError."""
     error, trace = sys.exc_info()[1], current()
+    if isinstance(error, Restart):
+        raise error
     if trace is None or not isinstance(error, NameError):
         return
     match = _UNBOUND_VARIABLE.match(str(error))

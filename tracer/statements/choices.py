@@ -25,7 +25,7 @@ from pullback.tracer.arrays.make import as_traced, cast, emit
 from pullback.tracer.arrays.mixed_numbers import as_condition, chosen, is_pythons
 from pullback.tracer.arrays.traced import Keyed, Listed, Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.tree import Container, register
-from pullback.tracer.statements.catching import refuse_caught
+from pullback.tracer.statements.catching import outcome, raise_here
 from pullback.tracer.statements.variables import UNBOUND
 from pullback.tracer.syntax.table import operator as operator_
 from pullback.tracer.user_code.errors import TraceError
@@ -273,7 +273,8 @@ def _failure(choice: Choice, case: Any, attempt: Callable[[Any], Any]) -> Except
 
 def check_case(choice: Choice, k: int, error: Exception) -> None:
     """Emit a check that raises an error where a choice is case ``k``."""
-    refuse_caught()
+    if outcome(as_traced(choice.tag != k)) is False:
+        raise_here(error)
     message = error.args[0] if isinstance(error, KeyError) and isinstance(error.args[0], str) else str(error)
     emit("check", as_traced(choice.tag != k), error=type(error).__name__, message=message)
     assume_cases(frame_of(), choice.tag, frozenset(range(len(choice.cases))) - {k})

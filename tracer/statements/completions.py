@@ -1,7 +1,8 @@
 """How a block ends: at its last statement, or by ``continue``, ``break`` or ``return``.
 
 A block that ends at its last statement returns None, any other a completion. If values decide how it ends, ``code`` is a traced
-integer, and ``value`` is what it returns where ``code`` is ``RETURN``, and of no meaning elsewhere.
+integer, and ``value`` is what it returns where ``code`` is ``RETURN``, and of no meaning elsewhere. An iteration of a loop in a
+``try`` statement may end by an exception too, whose code is ``RAISE`` or more (``tracer/statements/try_statements.py``).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pullback.tracer.statements.variables import UNBOUND
 from pullback.tracer.syntax.table import operator
 from pullback.tracer.user_code.errors import TraceError
 
-NEXT, CONTINUE, BREAK, RETURN = range(4)
+NEXT, CONTINUE, BREAK, RETURN, RAISE = range(5)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -28,6 +29,11 @@ class Completion:
     value: Any = UNBOUND
     possible: frozenset[int] = frozenset((NEXT, CONTINUE, BREAK, RETURN))
     aliases: tuple[TracedArray, ...] = ()
+
+    @property
+    def leaves(self) -> bool:
+        """Whether it is known to leave the loop and the block around it, by a ``return`` or an exception."""
+        return isinstance(self.code, int) and self.code >= RETURN
 
     @property
     def is_decided(self) -> bool:

@@ -101,15 +101,20 @@ class FirstIteration:
         return EarlierFirst(names=self.variables.names, entry=entry, after=after, instructions=size, most=most)
 
     @property
+    def has_effects(self) -> bool:
+        """Whether the iteration has an effect that another one would repeat, such as a print."""
+        return any(i.op.effect == "effect" for i in walk_all(self.instructions))
+
+    @property
     def can_be_undone(self) -> bool:
         """Whether nothing but variables, arrays and instructions changed, and all variables have the types that they had."""
         if self.variables is None or not self.saved.has_same_keys():
             return False
         if self.extents != (len(self.frame.value_extents), len(self.frame.selected)):
             return False
-        instructions = list(walk_all(self.instructions))
-        if any(i.op.effect == "effect" for i in instructions):
+        if self.has_effects:
             return False
+        instructions = list(walk_all(self.instructions))
         is_narrow = any(str(v.type).startswith(_NARROW) for i in instructions for v in i.results)
         is_wide = not is_narrow and not any(i.op.name == "check" and i.params["error"] in _ARITHMETIC for i in instructions)
         grown = self.saved.grown()
@@ -136,6 +141,14 @@ class FirstIteration:
         del self.frame.root.statements[self.statements :]
         self.saved.restore()
         self.variables.write(self.before)
+
+    def restore(self) -> None:
+        """Undo what was changed, and keep the instructions and their values. Raises TraceError if it cannot be undone."""
+        if self.variables is None or not self.saved.has_same_keys() or self.has_effects:
+            raise TraceError("a try statement in which values decide whether an error is raised changes what cannot be undone")
+        self.undo()
+        for i in self.removed:
+            self.frame.builder.append(i)
 
     def repeat(self) -> None:
         """Undo ``undo``."""

@@ -10,12 +10,13 @@ from pullback.tracer.arrays.make import as_traced
 from pullback.tracer.statements.blocks import MOST_NESTED, attempt
 from pullback.tracer.statements.branches import Block, branch, is_undecided
 from pullback.tracer.statements.choices import truth_of
-from pullback.tracer.statements.completions import BREAK, CONTINUE, NEXT, RETURN, Completion, is_code
+from pullback.tracer.statements.completions import BREAK, CONTINUE, NEXT, Completion, is_code
 from pullback.tracer.statements.earlier_traces import EarlierFirst, earlier, note_loop, takes_notes
 from pullback.tracer.statements.first_iterations import FirstIteration
 from pullback.tracer.statements.growing import GrowingList, list_of
 from pullback.tracer.statements.items import Items, items
 from pullback.tracer.statements.rolled_loops import LoopStatement, finished
+from pullback.tracer.statements.try_statements import raised_after
 from pullback.tracer.statements.unrolling import LIMITS, MOST_EMPTY, Growth
 from pullback.tracer.syntax.table import operator
 from pullback.tracer.user_code.control_flow import note_statement
@@ -32,6 +33,14 @@ def while_(
 ) -> Completion | None:
     """Run a ``while`` loop, or trace its body once from the first iteration on whose end values decide, or if it is long. The
     parameters are those of ``LoopStatement``."""
+    return raised_after(_while(test, body, orelse, names, temporary, live))
+
+
+def _while(
+    test: Callable[[], Any], body: Block, orelse: Block | None, names: Sequence[str], temporary: Sequence[str],
+    live: Sequence[str],
+) -> Completion | None:  # fmt: skip
+    """See ``while_``."""
     loop = LoopStatement(body=body, orelse=orelse, names=names, temporary=temporary, live=live, test=test)
     start: FirstIteration | None = None
     limits = [*LIMITS] if frame_of().root.rolls else []
@@ -60,13 +69,13 @@ def while_(
             elif has_many_operations:
                 with attempt():
                     return loop.run(holds, None)
-        ended = body()
+        ended = loop.iteration()
         count += 1
         if ended is not None and not ended.is_decided:
             return loop.run(None, ended)
         if is_code(ended, BREAK):
             return None
-        if is_code(ended, RETURN):
+        if ended is not None and ended.leaves:
             return ended
 
 
@@ -102,7 +111,7 @@ def for_(
     ended = _for(sequence, iterable, body, orelse, names, temporary, live)
     if any(x.rows is not rows or rows.length is not length for x, rows, length in lists):
         raise TraceError("a loop over a list on traced values changes the length of the list; go over a copy")
-    return ended
+    return raised_after(ended)
 
 
 def _for(
@@ -111,7 +120,7 @@ def _for(
 ) -> Completion | None:  # fmt: skip
     """Run a ``for`` loop over a sequence, or over what only Python can go over."""
     if sequence is None or not frame_of().root.rolls:
-        return _python_loop(iterable, body, orelse, names)
+        return _python_loop(iterable, LoopStatement(body=body, orelse=orelse, names=names, temporary=temporary, live=live))
     loop = LoopStatement(body=body, orelse=orelse, names=names, temporary=temporary, live=live, items=sequence)
     if not sequence.is_counted:
         return loop.run(None, None)
@@ -126,7 +135,7 @@ def _for(
             with attempt():
                 return loop.run(None, None)
             first = FirstIteration(body, names, temporary, sequence.at)
-        ended = body(sequence.at(k))
+        ended = loop.iteration(sequence.at(k))
         k += 1
         is_decided = ended is None or ended.is_decided
         is_empty = first is not None and not first.size and k < MOST_EMPTY
@@ -153,29 +162,28 @@ def _for(
                 return _rest(loop, k, None)
         elif not is_decided:
             return _rest(loop, k, ended)
-        if is_code(ended, BREAK, RETURN):
+        if is_code(ended, BREAK) or (ended is not None and ended.leaves):
             note_statement(frame_of().root.statements, "loop", f"unrolled: it ends in iteration {k} in any case")
             return None if is_code(ended, BREAK) else ended
     note_statement(frame_of().root.statements, "loop", f"unrolled: {k} short iterations")
     return None if orelse is None else orelse()
 
 
-def _python_loop(iterable: Any, body: Callable[[Any], Any], orelse: Block | None, names: Sequence[str]) -> Completion | None:
+def _python_loop(iterable: Any, loop: LoopStatement) -> Completion | None:
     """Run a loop over an iterable that only Python can go over."""
     if frame_of().root.rolls:
         what = f"a {type(iterable).__name__}, which is no range or array"
         note_statement(frame_of().root.statements, "loop", f"unrolled: it goes over {what}")
     iterator = iter(iterable)
     for item in iterator:
-        ended = body(item)
+        ended = loop.iteration(item)
         if ended is not None and not ended.is_decided:
-            return finished(_nested(list(iterator), body, names, ended), orelse, names)
+            return finished(_nested(list(iterator), loop, ended), loop.orelse, loop.names)
         if is_code(ended, BREAK):
             return None
-        if is_code(ended, RETURN):
-            result: Completion | None = ended
-            return result
-    return None if orelse is None else orelse()
+        if ended is not None and ended.leaves:
+            return ended
+    return None if loop.orelse is None else loop.orelse()
 
 
 def _rest(loop: LoopStatement, k: int, ended: Completion | None) -> Completion | None:
@@ -186,26 +194,24 @@ def _rest(loop: LoopStatement, k: int, ended: Completion | None) -> Completion |
     if ended is not None and sequence.count - k <= MOST_NESTED:
         with attempt():
             return loop.start_at(k).run(None, ended)
-        nested = _nested([sequence.at(j) for j in range(k, sequence.count)], loop.body, loop.names, ended)
+        nested = _nested([sequence.at(j) for j in range(k, sequence.count)], loop, ended)
         return finished(nested, loop.orelse, loop.names)
     return loop.start_at(k).run(None, ended)
 
 
-def _nested(
-    remaining: Sequence[Any], body: Callable[[Any], Any], names: Sequence[str], ended: Completion | None
-) -> Completion | None:
+def _nested(remaining: Sequence[Any], loop: LoopStatement, ended: Completion | None) -> Completion | None:
     """Run iterations one in another: each is a branch that is taken if the one before did not leave the loop."""
     if not remaining:
         return ended
     if ended is None or ended.is_decided:
         if not is_code(ended, NEXT, CONTINUE):
             return ended
-        return _nested(remaining[1:], body, names, body(remaining[0]))
+        return _nested(remaining[1:], loop, loop.iteration(remaining[0]))
     before = ended
 
     def following() -> Completion | None:
-        return _nested(remaining[1:], body, names, body(remaining[0]))
+        return _nested(remaining[1:], loop, loop.iteration(remaining[0]))
 
-    return branch(as_traced(is_code(before, NEXT, CONTINUE)), following, lambda: before, names, [body])
+    return branch(as_traced(is_code(before, NEXT, CONTINUE)), following, lambda: before, loop.names, [loop.body])
 
 

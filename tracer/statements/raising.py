@@ -27,6 +27,7 @@ from pullback.tracer.statements.texts import is_deferred, source_of
 from pullback.tracer.syntax.table import operator
 from pullback.tracer.trace import returned_static
 from pullback.tracer.transforms.region import Region, emit_regions
+from pullback.tracer.user_code.clauses import is_caught
 from pullback.tracer.user_code.control_flow import note_statement
 from pullback.tracer.user_code.errors import TraceError
 
@@ -44,9 +45,10 @@ class Deferred(Exception):
 
 @operator("error")
 def error(kind: Any, *args: Any, **kwargs: Any) -> Any:
-    """Return ``kind(*args, **kwargs)``, which is raised: later, if ``kind`` is a class of the user's and values are traced."""
+    """Return ``kind(*args, **kwargs)``, which is raised: later, if ``kind`` is a class of the user's, values are traced, and no
+    clause may handle it."""
     is_class = isinstance(kind, type) and issubclass(kind, Exception)
-    if is_class and not _is_library(kind) and is_deferred(args, kwargs):
+    if is_class and not _is_library(kind) and is_deferred(args, kwargs) and not is_caught():
         return Deferred(kind, args, kwargs)
     return kind(*args, **kwargs)
 

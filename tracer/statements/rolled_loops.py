@@ -21,7 +21,17 @@ from pullback.tracer.statements.aliases import LoopAliases, Position, are_exchan
 from pullback.tracer.statements.blocks import BlockRegion, Ran, Steps, attempt, driven
 from pullback.tracer.statements.branches import Block, aliases_in, branch, if_, share_made
 from pullback.tracer.statements.choices import narrowed, truth_of
-from pullback.tracer.statements.completions import BREAK, CONTINUE, NEXT, RETURN, Completion, code_of, is_code, possible_codes
+from pullback.tracer.statements.completions import (
+    BREAK,
+    CONTINUE,
+    NEXT,
+    RAISE,
+    RETURN,
+    Completion,
+    code_of,
+    is_code,
+    possible_codes,
+)
 from pullback.tracer.statements.containers import (
     Saved,
     containers_in,
@@ -57,6 +67,7 @@ from pullback.tracer.statements.rebound import (
     unpacked,
 )
 from pullback.tracer.statements.structures import merged, restructured
+from pullback.tracer.statements.try_statements import iteration
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_same, note_partly_bound
 from pullback.tracer.transforms.branches import Carry, RowRoom
 from pullback.tracer.transforms.region import emit_regions, rebuild
@@ -100,7 +111,11 @@ class LoopStatement:
     def run(self, truth: Any, ended: Completion | None) -> Completion | None:
         """Emit the loop, and return how it ended. ``truth``: of the condition before the first iteration, None if ``ended``, the
         end of the iteration before it, decides."""
-        return driven(self.steps(truth, ended), self.body)
+        return driven(self.steps(truth, ended), self.iteration)
+
+    def iteration(self, *item: Any) -> Any:
+        """Run the body, and return how it ended."""
+        return iteration(self.body, self.names, self.temporary, self.live, *item)
 
     def steps(self, truth: Any, ended: Completion | None) -> Steps[Completion | None]:
         """Emit the loop, where the body runs between the steps."""
@@ -170,7 +185,7 @@ class LoopRoom:
             grows.target.refuse_other_frame(grows)
             grows.target.stack(grows.samples, grows.needed)
             return
-        again = lambda: driven(self.loop.traced(LoopRoom(self.loop), truth, ended), self.loop.body)  # noqa: E731
+        again = lambda: driven(self.loop.traced(LoopRoom(self.loop), truth, ended), self.loop.iteration)  # noqa: E731
         signal: Signal = grows
         try:
             with attempt(self.loop.test is not None):
@@ -188,7 +203,7 @@ class LoopRoom:
             limited = LoopRoom(self.loop)
             limited.take(limits)
             limited.rooms, limited.is_limited = list(limits.rooms.values()), True
-            return driven(self.loop.traced(limited, truth, ended), self.loop.body).left
+            return driven(self.loop.traced(limited, truth, ended), self.loop.iteration).left
 
         self.take(provide_rooms(signal, self.loop.read_variables(), run))
 
@@ -700,12 +715,13 @@ class Rolled:
 def finished(ended: Completion | None, orelse: Block | None, names: Sequence[str]) -> Completion | None:
     """Run the ``else`` of a loop unless it was left, and return how the statement ended."""
     result = None
-    if ended is not None and ended.value is not UNBOUND:
-        code = as_traced(np.where(is_code(ended, RETURN), np.int64(RETURN), np.int64(NEXT)))
+    raised = {code for code in possible_codes(ended) if code >= RAISE}
+    if ended is not None and (raised or ended.value is not UNBOUND):
         result = ended
         if not ended.is_decided:
-            others = {NEXT} if ended.possible - {RETURN} else set()
-            possible = frozenset({RETURN, *others})
+            leaving = {*raised, *({RETURN} if RETURN in ended.possible else ())}
+            code = as_traced(np.where(is_code(ended, *leaving), as_traced(np.int64(1) * code_of(ended)), np.int64(NEXT)))
+            possible = frozenset({*leaving, *({NEXT} if ended.possible - leaving else ())})
             result = Completion(code=code, value=ended.value, possible=possible, aliases=ended.aliases)
     if orelse is None:
         return result
@@ -715,7 +731,8 @@ def finished(ended: Completion | None, orelse: Block | None, names: Sequence[str
     if result is not None:
         if result.is_decided:
             return result
-        left = replace(result, possible=frozenset({RETURN, *({NEXT} if BREAK in possible_codes(ended) else ())}))
+        others = {NEXT} if BREAK in possible_codes(ended) else set()
+        left = replace(result, possible=(possible_codes(result) - {NEXT}) | others)
         return branch(as_traced(is_code(ended, NEXT, CONTINUE)), orelse, lambda: left, names, [orelse])
     return if_(is_code(ended, NEXT, CONTINUE), orelse, None, names)
 

@@ -27,7 +27,7 @@ class Liveness:
         """Return what is live before statements. ``out``: after them; ``left`` and ``following``: after ``break`` and
         ``continue``."""
         for s in reversed(statements):
-            self.after[id(s)] = self.after.get(id(s), set()) | out | self.captured
+            self.after[id(s)] = self.after.get(id(s), set()) | out | self.captured | self.raising
             out = self.statement(s, out, left, following) | self.raising
         return out
 

@@ -40,7 +40,7 @@ from pullback.tracer.syntax.scopes import (
 from pullback.tracer.syntax.table import PREFIX
 from pullback.tracer.syntax.texts import makes_text
 
-LOWERED = (ast.If, ast.While, ast.For, ast.Assert, ast.IfExp, ast.BoolOp, ast.Match)
+LOWERED = (ast.If, ast.While, ast.For, ast.Assert, ast.IfExp, ast.BoolOp, ast.Match, ast.Try)
 ITEM = PREFIX + "item"
 """The parameter of the body of a ``for`` loop."""
 MOST_FORKS = 3
@@ -60,15 +60,18 @@ _COMPUTED = (ast.Name, ast.Attribute, ast.BinOp, ast.Subscript, ast.Call, ast.If
 """The expressions of indices and keys that values may decide."""
 _SEQUENCE = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
 """Expressions that may be tuples or lists, besides displays."""
+_SUPPRESSING = ("suppress",)
+"""The names of context managers that suppress exceptions."""
 _SEES_SCOPE = ("super", "locals", "vars", "dir", "eval", "exec")
 
 
 class _Finished(ast.Return):
     """A ``return`` that is rewritten already. ``bound``: the statements of the block that it calls, which bind names;
-    ``live``: the variables that are read after it."""
+    ``live``: the variables that are read after it and may be unbound; ``filled``: see ``_Body.filled``."""
 
     bound: Sequence[ast.AST] = ()
     live: Set[str] = frozenset()
+    filled: Sequence[str] = ()
 
 
 class Rewriter(ast.NodeTransformer):
@@ -141,7 +144,7 @@ def _is_rewritten(node: ast.FunctionDef | ast.Lambda) -> bool:
                 has_flow = True
             case ast.JoinedStr() | ast.BinOp() | ast.Call() | ast.Raise() if makes_text(inner):
                 has_flow = True
-        has_flow = has_flow or isinstance(inner, LOWERED)
+        has_flow = has_flow or isinstance(inner, LOWERED) or (isinstance(inner, ast.With) and _is_operation(inner))
     return has_flow
 
 
@@ -323,6 +326,18 @@ def _has_computed_keys(node: ast.Dict) -> bool:
     return None not in node.keys and not (texts and all(texts))
 
 
+def _is_operation(s: ast.stmt) -> bool:
+    """Return whether a statement is the call of an operator: a branch, a loop, a ``try`` statement, or a ``with`` statement that
+    something in it may leave, or after an exception."""
+    if isinstance(s, ast.With):
+        return leaves([s]) or any(isinstance(e, ast.Call) and _called_name(e) in _SUPPRESSING for e in _managers(s))
+    return isinstance(s, ast.If | ast.While | ast.For | ast.Try)
+
+
+def _managers(s: ast.With) -> list[ast.expr]:
+    return [item.context_expr for item in s.items]
+
+
 def _forks(s: ast.stmt) -> bool:
     """Return whether a statement is a branch of which both sides may leave and may not, so that both run what is after it."""
     return isinstance(s, ast.If) and leaves([s]) and falls_through(s.body) and falls_through(s.orelse)
@@ -410,7 +425,8 @@ def name_texts(names: Sequence[str]) -> ast.Tuple:
 
 class _Body:
     """The body of one function. ``shared``: the names of its variables; ``globals`` and ``outer``: the names that it declares
-    global and nonlocal; ``temporary``: the variables of each loop that are not carried."""
+    global and nonlocal; ``temporary``: the variables of each loop that are not carried; ``depth``: the number of ``with`` and
+    ``try`` statements around what is rewritten."""
 
     def __init__(self, function: ast.FunctionDef) -> None:
         self.function = function
@@ -422,6 +438,7 @@ class _Body:
         self.temporary = {id(loop): self.liveness.temporaries(loop) - self.outer for loop in loops}
         self.maybe = (maybe_unbound(function, self.liveness) & self.shared) - self.outer
         self.count = 0
+        self.depth = 0
         self.hoisted: list[ast.stmt] = []
 
     def run(self) -> list[ast.stmt]:
@@ -441,10 +458,11 @@ class _Body:
 
     def statements(self, statements: Sequence[ast.stmt], is_block: bool, is_guarded: bool = False) -> list[ast.stmt]:
         """Return rewritten statements. ``is_block``: they are in the function of a block, which returns completions;
-        ``is_guarded``: they are in a ``with``, ``try`` or ``match`` statement, which the statements after it are not."""
+        ``is_guarded``: they are in a ``match`` statement, a ``finally`` clause, or a ``with`` statement that nothing leaves,
+        which the statements after it are not."""
         out: list[ast.stmt] = []
         for k, s in enumerate(statements):
-            if not isinstance(s, ast.If | ast.While | ast.For):
+            if not _is_operation(s):
                 rewritten = self.simple(s, is_block)
                 out += self.flushed()
                 out.append(rewritten)
@@ -459,7 +477,9 @@ class _Body:
                 is_shared = not isinstance(s, ast.If) or (_forks(s) and sum(map(_forks, rest)) >= MOST_FORKS)
                 operand = self.operation(s, () if is_shared else rest, out)
                 if is_shared:
-                    operand = call("after", s, operand, self.block("rest", rest, s, out), name_texts(self.stored(rest)))
+                    stored = self.stored(rest)
+                    live = self.listed(self.live(s, rest), self.filled(rest[-1], stored)) if rest and self.depth else []
+                    operand = call("after", s, operand, self.block("rest", rest, s, out), name_texts(stored), *live)
                 out.append(self.left(operand, s, is_block))
                 break
         return out
@@ -515,7 +535,7 @@ class _Body:
                 read = self.expression(ast.copy_location(ast.Name(name, ast.Load()), target))
                 operands = [ast.Constant(type(op).__name__), read, self.expression(value)]
                 return ast.copy_location(ast.Assign([target], call("augmented", s, *operands)), s)
-            case ast.With() | ast.Try() | ast.TryStar() | ast.Match():
+            case ast.With() | ast.TryStar() | ast.Match():
                 return self.enclosing(s, is_block)
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 return s
@@ -523,7 +543,7 @@ class _Body:
         return rewritten
 
     def enclosing(self, s: Any, is_block: bool) -> ast.stmt:
-        """Rewrite the statements inside a ``with``, ``try`` or ``match`` statement, and return it."""
+        """Rewrite the statements inside a ``with``, ``try: ... except*`` or ``match`` statement, and return it."""
         for item in getattr(s, "items", ()):
             item.context_expr = self.expression(item.context_expr)
         if isinstance(s, ast.Match):
@@ -539,23 +559,27 @@ class _Body:
         statement: ast.stmt = s
         return statement
 
-    def operation(self, s: ast.If | ast.While | ast.For, rest: Sequence[ast.stmt], out: list[ast.stmt]) -> ast.expr:
+    def operation(self, s: Any, rest: Sequence[ast.stmt], out: list[ast.stmt]) -> ast.expr:
         """Append the blocks of a statement to ``out``, and return the call of its operator. ``rest``: the statements after a
         branch that may leave; each side that does not leave runs them too."""
+        if isinstance(s, ast.With | ast.Try):
+            return self.enclosed(s, out)
         target = [s.target] if isinstance(s, ast.For) else []
-        names = name_texts(self.stored([*target, s.test if isinstance(s, ast.While) else s, *s.body, *s.orelse, *rest]))
+        stored = self.stored([*target, s.test if isinstance(s, ast.While) else s, *s.body, *s.orelse, *rest])
+        names = name_texts(stored)
         none = ast.copy_location(ast.Constant(None), s)
         if isinstance(s, ast.If):
             last: list[ast.stmt] = []
             if rest:
                 after = ast.copy_location(ast.Call(self.block("rest", rest, s, out), [], []), s)
                 finished = _Finished(after)
-                finished.bound, finished.live = rest, self.live(s, rest)
+                finished.bound, finished.live, finished.filled = rest, self.live(s, rest), self.filled(rest[-1], stored)
                 last = [ast.copy_location(finished, s)]
             falls = [last if falls_through(body) else [] for body in (s.body, s.orelse)]
             then = self.block("then", s.body, s, out, last=falls[0])
             orelse = self.block("orelse", s.orelse, s, out, last=falls[1]) if s.orelse or falls[1] else none
-            live = self.listed(self.live(s, rest))
+            last_one = rest[-1] if rest else s
+            live = self.listed(self.live(s, rest), self.filled(last_one, stored) if self.depth and leaves([s, *rest]) else ())
             test = self.expression(tested(s.test))
             out += self.flushed()
             return call("if", s.test, test, then, orelse, names, *live)
@@ -573,12 +597,69 @@ class _Body:
         out += self.flushed()
         return call("for", s.iter, sequence, body, after_loop, names, temporary, *live)
 
-    def listed(self, live: Set[str]) -> list[ast.expr]:
-        """Return the last argument of an operator: the names that are read later and may be unbound, if there are any."""
+    def enclosed(self, s: ast.With | ast.Try, out: list[ast.stmt]) -> ast.expr:
+        """Append the function of a ``with`` or ``try`` statement to ``out``, whose parts are blocks of their own, and return the
+        call of its operator.
+
+            try:                    def try1():
+                x = a[i]                ended = None
+            except IndexError:          try: ended = body2()
+                return b      ->        except IndexError: handled(); ended = handler3()
+            else:                       else: ended = after(ended, orelse4, ())
+                x = x + 1               return ended
+                                    try_(try1, ("x",))
+        """
+        names = self.stored([s])
+        ended = f"{PREFIX}ended"
+        filled = self.filled(s, names) if leaves([s]) else ()
+        self.depth += 1
+
+        def runs(name: str, body: Sequence[ast.stmt], at: ast.AST) -> ast.stmt:
+            title = self.block(name, body, s, out)
+            operand: ast.expr = ast.copy_location(ast.Call(title, [], []), at)
+            if name == "orelse":
+                operand = call("after", at, ast.Name(ended, ast.Load()), title, name_texts(self.stored(body)))
+            return ast.copy_location(ast.Assign([ast.Name(ended, ast.Store())], operand), at)
+
+        kind = "with" if isinstance(s, ast.With) else "try"
+        declarations: list[ast.stmt] = [ast.Nonlocal(names)] if names else []
+        start = ast.Assign([ast.Name(ended, ast.Store())], ast.Constant(None))
+        if isinstance(s, ast.With):
+            for item in s.items:
+                item.context_expr = self.expression(item.context_expr)
+            new: ast.stmt = ast.With(s.items, [runs("body", s.body, s)], None)
+        else:
+            body = [runs("body", s.body, s)]
+            for handler in s.handlers:
+                handled = ast.copy_location(ast.Expr(call("handled", handler)), handler)
+                handler.body = [handled, runs("handler", handler.body, handler)]
+            orelse = [runs("orelse", s.orelse, s)] if s.orelse else []
+            last = self.statements(s.finalbody, is_block=True, is_guarded=True)
+            new = ast.Try(body, s.handlers, orelse, last)
+        end = ast.Return(ast.Name(ended, ast.Load()))
+        inside = [*declarations, start, *self.flushed(), ast.copy_location(new, s), end]
+        title = self.define(kind, [ast.copy_location(x, s) for x in inside], s, out)
+        self.depth -= 1
+        live = self.liveness.after[id(s)] & self.maybe
+        return call("try", s, title, name_texts(names), *self.listed(live, filled))
+
+    def filled(self, s: ast.stmt, names: Sequence[str]) -> Sequence[str]:
+        """Return the names that are read after a statement in which paths that leave it do not bind them: where it is left, no
+        value of theirs is read."""
+        if isinstance(s, _Finished):
+            return s.filled
+        after = self.liveness.after[id(s)] - self.maybe
+        return [name for name in names if name in after]
+
+    def listed(self, live: Set[str], filled: Sequence[str] = ()) -> list[ast.expr]:
+        """Return the last arguments of an operator: the names that are read later and may be unbound, if there are any, and the
+        ones that paths that leave the statement do not bind."""
+        if filled:
+            return [name_texts(sorted(live)), name_texts(filled)]
         return [name_texts(sorted(live))] if live else []
 
-    def live(self, s: ast.If, rest: Sequence[ast.stmt]) -> Set[str]:
-        """Return the variables that may be unbound and are read after a branch, whose sides run ``rest`` too."""
+    def live(self, s: ast.stmt, rest: Sequence[ast.stmt]) -> Set[str]:
+        """Return the variables that may be unbound and are read after a statement and the ones after it, ``rest``."""
         last = rest[-1] if rest else s
         return last.live if isinstance(last, _Finished) else self.liveness.after[id(last)] & self.maybe
 
@@ -588,17 +669,21 @@ class _Body:
     ) -> ast.Name:  # fmt: skip
         """Append the function of a block to ``out`` and return its name. ``first``: a statement before its own, which binds the
         parameter; ``last``: statements after them."""
-        self.count += 1
-        title = f"{PREFIX}{name}{self.count}"
         start = [] if first is None else [first]
         stored, written = self.stored([*start, *body]), sorted(self.globals & set(bound_names(body)))
         declarations: list[ast.stmt] = [ast.Nonlocal(stored)] if stored else []
         declarations += [ast.Global(written)] if written else []
         inside = [*start, *self.statements([*body, *last], is_block=True)]
+        return self.define(name, [*declarations, *(inside or [ast.Pass()])], at, out, first is not None)
+
+    def define(self, name: str, body: list[ast.stmt], at: ast.stmt, out: list[ast.stmt], has_item: bool = False) -> ast.Name:
+        """Append a function to ``out`` and return its name. ``has_item``: it has a parameter, an item of a loop."""
+        self.count += 1
+        title = f"{PREFIX}{name}{self.count}"
         arguments = ast.arguments(
-            posonlyargs=[], args=[] if first is None else [ast.arg(ITEM)], kwonlyargs=[], kw_defaults=[], defaults=[]
+            posonlyargs=[], args=[ast.arg(ITEM)] if has_item else [], kwonlyargs=[], kw_defaults=[], defaults=[]
         )
-        node = ast.FunctionDef(title, arguments, [*declarations, *(inside or [ast.Pass()])], [], None, None)
+        node = ast.FunctionDef(title, arguments, body, [], None, None)
         if "type_params" in ast.FunctionDef._fields:
             node.type_params = []  # type: ignore[attr-defined]
         out.append(ast.copy_location(node, at))

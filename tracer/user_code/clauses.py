@@ -19,6 +19,8 @@ Path = tuple[str, ...]
 """The name by which a clause refers to a class, with its attributes: ``("np", "linalg", "LinAlgError")``."""
 
 _LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FAST", "LOAD_FAST_CHECK")
+SUPPRESSES = "suppress"
+"""The name of the context manager that suppresses exceptions."""
 _MATCHES = ("CHECK_EXC_MATCH", "CHECK_EG_MATCH")
 
 
@@ -63,7 +65,7 @@ def _matches(path: Path, kind: type[Exception], names: Mapping[str, Any]) -> boo
 @functools.lru_cache(maxsize=4096)
 def _statements(code: CodeType, at: int) -> tuple[tuple[Path, ...], ...]:
     """Return the classes of the clauses of each ``try`` statement around the instruction at an offset; none for one with only a
-    ``finally`` clause."""
+    ``finally`` clause. A ``with`` statement in code that names ``suppress`` is one that may handle any class."""
     handlers = dis._parse_exception_table(code)  # type: ignore[attr-defined]
     instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG", "NOP")]
     index = {i.offset: k for k, i in enumerate(instructions)}
@@ -72,19 +74,22 @@ def _statements(code: CodeType, at: int) -> tuple[tuple[Path, ...], ...]:
         target = next((h.target for h in handlers if h.start <= at < h.end), None)
         if target is None:
             return tuple(statements)
-        paths = _of_handler(instructions, index, target)
+        paths = _of_handler(instructions, index, target, SUPPRESSES in code.co_names)
         if paths is not None:
             statements.append(tuple(paths))
         at = target
 
 
-def _of_handler(instructions: list[dis.Instruction], index: dict[int, int], target: int) -> list[Path] | None:
-    """Return the classes of the clauses of a handler; None for that of a ``with`` statement, or of a clause."""
+def _of_handler(
+    instructions: list[dis.Instruction], index: dict[int, int], target: int, suppresses: bool = False
+) -> list[Path] | None:  # fmt: skip
+    """Return the classes of the clauses of a handler; None for that of a clause, or of a ``with`` statement, unless it
+    ``suppresses`` exceptions."""
     k = next((n for offset, n in sorted(index.items()) if offset >= target), len(instructions))
     if k + 1 >= len(instructions) or instructions[k].opname != "PUSH_EXC_INFO":
         return None
     if instructions[k + 1].opname == "WITH_EXCEPT_START":
-        return None
+        return [("BaseException",)] if suppresses else None
     paths: list[Path] = []
     current: list[Path] = []
     k += 1

@@ -28,6 +28,7 @@ CASES = {
     "read at the end": ("try:\n    for i in x:\n        y = i\n    y = 1\nfinally:\n    f(y)", "i"),
     "in a body that is tried": ("for i in x:\n    try:\n        y = f(i)\n    except E as e:\n        y = 0\n    f(y)", "e i y"),
     "not bound where it fails": ("for i in x:\n    try:\n        y = f(i)\n    except E:\n        pass\n    f(y)", "i"),
+    "read by a handler after a loop": ("try:\n    for i in x:\n        y = i\nexcept E:\n    return y\nreturn 0", "i"),
     "suppressed": ("for i in x:\n    with f() as g:\n        y = f(i)\n    f(y)", "i g"),
     "in a context": ("with f():\n    for i in x:\n        y = i\n        f(y)", "i y"),
     "bound by a pattern": ("for i in x:\n    match i:\n        case [y, z]:\n            f(y)", "i y z"),
