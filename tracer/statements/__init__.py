@@ -10,13 +10,14 @@ from pullback.tracer.statements import (
     loops,
     matches,
     raising,
+    searches,
     texts,
     try_statements,
 )
 
 __all__ = [
     "branches", "catching", "completions", "items", "iterators", "keyed", "loops", "matches", "raising", "register", "texts",
-    "try_statements",
+    "searches", "try_statements",
 ]  # fmt: skip
 
 

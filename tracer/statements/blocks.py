@@ -53,9 +53,20 @@ def driven(steps: Steps[T], body: Callable[..., Any] | None = None) -> T:
         return result
 
 
+class _Stopped(Exception):
+    """A StopIteration of a block, which no generator may raise."""
+
+    def __init__(self, error: StopIteration) -> None:
+        super().__init__()
+        self.error = error
+
+
 def _at_once(block: Callable[[], T]) -> Steps[T]:
     """Run a block that has no steps."""
-    return block()
+    try:
+        return block()
+    except StopIteration as error:
+        raise _Stopped(error) from None
     yield ()
 
 
@@ -139,7 +150,7 @@ class BlockRegion(Region):
                 except TraceError:
                     raise
                 except Exception as error:
-                    completion, raised = None, _raised(error)
+                    completion, raised = None, _raised(error.error if isinstance(error, _Stopped) else error)
                 saved.refuse_other_keys()
                 settle_choices(self.inner)
                 after = variables.read()

@@ -42,6 +42,11 @@ class Items:
         self.counted, self.at, self.lists, self.length = count, at, lists, length
 
     @property
+    def is_endless(self) -> bool:
+        """Whether there are more items than any loop has iterations."""
+        return isinstance(self.counted, int) and self.counted >= ENDLESS
+
+    @property
     def count(self) -> Any:
         """The number of items, an int or a traced one."""
         return self.counted if self.length is None else self.length()
@@ -59,6 +64,8 @@ class Items:
 
 
 Sequences = Callable[..., "Items | None"]
+ENDLESS = 2**62
+"""The number of items of a sequence without an end: a loop over as many takes a century."""
 ZERO_STEP = "range() arg 3 must not be zero"
 MOST_CHOSEN = 4
 """The most items in a tuple of ``itertools.combinations`` for which there is a table of indices."""
@@ -103,6 +110,27 @@ def _range_of(*arguments: Any) -> Items | None:
     if isinstance(step, TracedArray) and known_value(step) is not None:
         return items_of(range, start, stop, operator.index(step))
     return _range(start, stop, step)
+
+
+@sequence(itertools.count)
+def _counted(*arguments: Any) -> Items | None:
+    start, step = (*arguments, 1)[:2] if arguments else (0, 1)
+    if len(arguments) > 2 or type(step) is not int or not -(2**16) < step < 2**16 or not step:
+        return None
+    if type(start) is int and -ENDLESS <= start <= ENDLESS:
+        bounds = (start, 2**63 - 1) if step > 0 else (-(2**63), start)
+    elif isinstance(start, TracedArray) and start.weak == "int":
+        bounds = None
+    else:
+        return None
+
+    def at(k: Any) -> Any:
+        item = start + k * step
+        if isinstance(item, TracedArray) and bounds is not None:
+            item.bounds = bounds
+        return item
+
+    return Items(ENDLESS, at)
 
 
 @sequence(enumerate)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pullback.tracer.arrays.frame import frame_of
@@ -22,6 +23,8 @@ from pullback.tracer.syntax.table import operator
 from pullback.tracer.user_code.control_flow import note_statement
 from pullback.tracer.user_code.errors import TraceError
 
+MOST_FOLLOWED = 5000
+"""Most items of an iterator of Python's after the one at which values may end a loop over it."""
 MOST_PEELED = 2
 """Most iterations of a ``while`` loop that run by themselves, since variables have other types before them than after."""
 
@@ -178,12 +181,20 @@ def _python_loop(iterable: Any, loop: LoopStatement) -> Completion | None:
     for item in iterator:
         ended = loop.iteration(item)
         if ended is not None and not ended.is_decided:
-            return finished(_nested(list(iterator), loop, ended), loop.orelse, loop.names)
+            return finished(_nested(_remaining(iterator), loop, ended), loop.orelse, loop.names)
         if is_code(ended, BREAK):
             return None
         if ended is not None and ended.leaves:
             return ended
     return None if loop.orelse is None else loop.orelse()
+
+
+def _remaining(iterator: Iterator[Any]) -> list[Any]:
+    """Return the items that are left. Raises TraceError if there are too many for a branch each."""
+    remaining = list(itertools.islice(iterator, MOST_FOLLOWED + 1))
+    if len(remaining) > MOST_FOLLOWED:
+        raise TraceError(f"a loop that values end goes over an iterator of more than {MOST_FOLLOWED} items; go over a range")
+    return remaining
 
 
 def _rest(loop: LoopStatement, k: int, ended: Completion | None) -> Completion | None:

@@ -96,6 +96,11 @@ class LoopStatement:
     first: int = 0
     variables: Callable[[], Variables] | None = None
 
+    @property
+    def has_bound(self) -> bool:
+        """Whether there is a bound of the trip count."""
+        return self.items is not None and not self.items.is_endless
+
     def start_at(self, first: int) -> LoopStatement:
         """Return the loop without its first iterations."""
         return replace(self, first=first)
@@ -169,7 +174,7 @@ class LoopRoom:
     @property
     def count(self) -> Any:
         """The trip count, an int or an extent by value; infinite if it has no bound."""
-        if self.loop.items is None:
+        if self.loop.items is None or self.loop.items.is_endless:
             return math.inf
         if self._count is None:
             self._count = capacity_of(self.loop.items.count - self.loop.first, 1, 0)
@@ -178,17 +183,17 @@ class LoopRoom:
     def provide(self, grows: Grows, truth: Any, ended: Completion | None) -> None:
         """Stack the elements of a list that iterations make longer."""
         growth = grows.needed - grows.before
-        if type(growth) is int and (self.loop.test is None or growth <= 0):
+        if type(growth) is int and (self.loop.has_bound or growth <= 0):
             grows.target.provide(grows, self.count)
             return
-        if self.loop.test is None and is_value_size(growth) and not is_inner(grows.needed):
+        if self.loop.has_bound and is_value_size(growth) and not is_inner(grows.needed):
             grows.target.refuse_other_frame(grows)
             grows.target.stack(grows.samples, grows.needed)
             return
         again = lambda: driven(self.loop.traced(LoopRoom(self.loop), truth, ended), self.loop.iteration)  # noqa: E731
         signal: Signal = grows
         try:
-            with attempt(self.loop.test is not None):
+            with attempt(not self.loop.has_bound):
                 self.sized |= provide_counted(grows, self.loop.read_variables(), again)
                 return
         except (Rebinds, Lengthens) as other:
@@ -303,7 +308,7 @@ class Rolled:
         if self.loop.items is None:
             return "rolled: values decide when it ends"
         start = f"rolled from iteration {self.loop.first + 1} on" if self.loop.first else "rolled"
-        counted = self.loop.items.is_counted
+        counted = self.loop.items.is_counted and not self.loop.items.is_endless
         count = f"{self.loop.items.count - self.loop.first} iterations" if counted else "as many iterations as values decide"
         return f"{start}: {count}{', unless values end it before' if self.may_leave else ''}"
 

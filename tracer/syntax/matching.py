@@ -59,8 +59,10 @@ def _rewritten(code: CodeType, file: str, text: str, rewriter: Callable[[], ast.
 @functools.lru_cache(maxsize=4096)
 def has_flow(code: CodeType) -> bool:
     """Return whether code, or a function in it, has instructions that the rewriter may change: jumps, ``not``, ``is``, ``in``,
-    ``raise``, f-strings, sets, dicts."""
+    ``raise``, f-strings, sets, dicts, calls with a key or default."""
     if not _FLOW.isdisjoint(code.co_code[::2]) or not _NAMES.isdisjoint(code.co_names):
+        return True
+    if any(isinstance(c, tuple) and not _KEYWORDS.isdisjoint(c) for c in code.co_consts):
         return True
     return any(map(has_flow, _nested(code)))
 
@@ -75,6 +77,8 @@ sets and dicts."""
 
 _NAMES = frozenset((*FUNCTIONS, *METHODS, "sort", "remove", "set", "Counter"))
 """The functions and methods that make texts, the methods of lists that compare elements, and the classes that do."""
+_KEYWORDS = frozenset(("key", "default"))
+"""The keywords with which ``max`` and ``min`` compare elements."""
 
 Key = tuple[str, int, int]
 

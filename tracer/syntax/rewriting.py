@@ -46,14 +46,19 @@ ITEM = PREFIX + "item"
 MOST_FORKS = 3
 """The number of branches after a branch, each with sides that may leave or not, from which on what follows is traced once: traced
 in both sides of each, it would be traced ``2**k`` times."""
+ITEMS = PREFIX + "iterable"
+"""The parameter of what goes over the elements of a generator expression."""
 _OUT = PREFIX + "out"
 """The list that a comprehension fills."""
 _MADE = ("list", "deque", "set", "dict", "Counter", "defaultdict", "OrderedDict")
 """The names of classes whose calls make containers of the traced function."""
 _CONSUMERS = ("sum", "min", "max", "list", "set", "dict", "sorted", "Counter")
+_SEARCHES = ("next", "any", "all")
+"""The names of functions that go over a generator up to an element that decides."""
+_EXTREMES = ("max", "min")
 _SEQUENCES = (
     "range", "prange", "xrange", "enumerate", "zip", "reversed", "pairwise", "product", "combinations",
-    "combinations_with_replacement", "permutations", "ndindex", "ndenumerate",
+    "combinations_with_replacement", "permutations", "ndindex", "ndenumerate", "count",
 )  # fmt: skip
 """The names of functions that return what loops go over."""
 _COMPUTED = (ast.Name, ast.Attribute, ast.BinOp, ast.Subscript, ast.Call, ast.IfExp)
@@ -140,7 +145,7 @@ def _is_rewritten(node: ast.FunctionDef | ast.Lambda) -> bool:
                 has_flow = True
             case ast.Dict() if _has_computed_keys(inner):
                 has_flow = True
-            case ast.Call() if _called_name(inner) in _MADE or _is_consumed(inner):
+            case ast.Call() if _called_name(inner) in _MADE or any(f(inner) for f in (_is_consumed, _is_search, _is_extreme)):
                 has_flow = True
             case ast.JoinedStr() | ast.BinOp() | ast.Call() | ast.Raise() if makes_text(inner):
                 has_flow = True
@@ -210,10 +215,16 @@ class _Expression(ast.NodeTransformer):
         displays = [a for a in arguments if isinstance(a, ast.List)]
         makes_container = _called_name(node) in _MADE
         self.generic_visit(node)
+        if _is_search(node):
+            return _search(node)
         if _is_consumed(node):
             node.args[0] = call("comprehension", node.args[0], _deferred(node.args[0]), _filling(cast(Any, node.args[0])))
         if displays:
             node.args = [a.args[0] if isinstance(a, ast.Call) and a.args and a.args[0] in displays else a for a in node.args]
+        if _is_extreme(node):
+            result = call("extreme", node, node.func, *node.args)
+            result.keywords = node.keywords
+            return result
         if source is None:
             is_plain = len(node.args) < 2 and not node.keywords and not any(isinstance(a, ast.Starred) for a in node.args)
             if makes_container and is_plain:
@@ -371,6 +382,49 @@ def _is_consumed(node: ast.Call) -> bool:
         return False
     items = node.args[0]
     return isinstance(items, ast.GeneratorExp) and not _binds(items) and not any(g.is_async for g in items.generators)
+
+
+def _is_extreme(node: ast.Call) -> bool:
+    """Return whether a call is one of ``max`` or ``min`` with a key or a default."""
+    is_named = isinstance(node.func, ast.Name) and node.func.id in _EXTREMES
+    return is_named and bool(node.keywords) and len(node.args) == 1 and not isinstance(node.args[0], ast.Starred)
+
+
+def _is_search(node: ast.Call) -> bool:
+    """Return whether a call goes over a generator expression up to an element that decides."""
+    if not isinstance(node.func, ast.Name) or node.func.id not in _SEARCHES or node.keywords:
+        return False
+    is_one = len(node.args) == 1 or (node.func.id == "next" and len(node.args) == 2)
+    elements = node.args[0] if is_one else None
+    return isinstance(elements, ast.GeneratorExp) and not _binds(elements) and not any(g.is_async for g in elements.generators)
+
+
+def _search(node: ast.Call) -> ast.Call:
+    """Return a call of ``next``, ``any`` or ``all`` as that of an operator, which is passed a function that goes over the
+    elements by loops, and returns the one that decides.
+
+        any(v > t for v in x)    ->    search(any, x, lambda xs: (v > t for v in xs), lambda xs: searched(xs, lambda item:
+                                           [if_(v > t, lambda: return_(True), None, ()) for v in (item,)][0]))
+    """
+    elements, name = cast(ast.GeneratorExp, node.args[0]), cast(ast.Name, node.func).id
+    at, first, none = elements.elt, elements.generators[0], ast.Constant(None)
+    inner: ast.expr = call("return", at, at if name == "next" else ast.Constant(name == "any"))
+    if name != "next":
+        test = tested(at) if name == "any" else call("not", at, tested(at))
+        inner = call("if", at, test, _deferred(ast.copy_location(inner, at)), none, ast.Tuple([], ast.Load()))
+    source = first.iter
+    first.iter = ast.copy_location(ast.Name(ITEMS, ast.Load()), source)
+    for g in elements.generators[::-1]:
+        for test in g.ifs[::-1]:
+            inner = call("if", test, tested(test), _deferred(inner), none, ast.Tuple([], ast.Load()))
+        item = ast.Tuple([ast.Name(ITEM, ast.Load())], ast.Load())
+        bound = ast.copy_location(ast.ListComp(inner, [ast.comprehension(g.target, item, [], 0)]), g.target)
+        ended = ast.copy_location(ast.Subscript(bound, ast.Constant(0), ast.Load()), g.target)
+        body = ast.copy_location(ast.Lambda(_parameter(ITEM), ended), g.target)
+        inner = call("searched", g.iter, _sequence(g.iter), body)
+    scan = ast.copy_location(ast.Lambda(_parameter(ITEMS), inner), node)
+    plain = ast.copy_location(ast.Lambda(_parameter(ITEMS), elements), node)
+    return call("search", node, node.func, _sequence(source), plain, scan, *node.args[1:])
 
 
 def _filling(node: ast.ListComp) -> ast.Lambda:

@@ -57,7 +57,7 @@ def _extreme(name: str, real: Callable[..., Any], beats: Any) -> Callable[..., A
             check_some(elements.shape[0], f"{name}() arg is an empty sequence")
             if elements.ndim != 1:
                 raise TraceError(f"{name} of a list of arrays or sequences, whose length values decide; compare numbers")
-            return args[0].row(_index_of_extreme(elements, name))
+            return args[0].row(index_of_extreme(elements, name))
         items = [x.proved() if isinstance(x, Tagged) else x for x in (args[0] if len(args) == 1 else args)]
         keys = items if key is None else [key(item) for item in items]
         if not holds_traced(keys) or not items:
@@ -134,10 +134,10 @@ def _where(better: TracedArray, x: Any, y: Any, name: str) -> Any:
 
 def _extreme_of(x: TracedArray, name: str) -> Any:
     """Return the first element of a vector that no other beats; a NaN loses unless it is the first element."""
-    return x[_index_of_extreme(x, name)]
+    return x[index_of_extreme(x, name)]
 
 
-def _index_of_extreme(x: TracedArray, name: str) -> Any:
+def index_of_extreme(x: TracedArray, name: str) -> Any:
     """Return the index of what ``_extreme_of`` returns."""
     if x.dtype.kind != "f":
         return xp.argmax(x) if name == "max" else xp.argmin(x)
