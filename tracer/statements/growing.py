@@ -434,6 +434,11 @@ class GrowingList(Listed):
             list.extend(self, elements)
             self.peak = max(self.peak, list.__len__(self))
             return
+        if isinstance(elements, GrowingList) and isinstance(elements.length(), TracedArray):
+            added = elements.copy()
+            each = OPERATORS[PREFIX + "items"](range, added.length())
+            OPERATORS[PREFIX + "for"](each, lambda k: self.append(added.row(k)), None, (), ())
+            return
         for element in list(elements):
             self.append(element)
 
@@ -628,10 +633,12 @@ class GrowingList(Listed):
     def __add__(self, other: Any) -> Any:
         if not isinstance(other, list):
             return NotImplemented
-        return GrowingList([*self.entries(), *other])
+        result = self.copy()
+        result.extend(other)
+        return result
 
     def __radd__(self, other: Any) -> Any:
-        return GrowingList([*other, *self.entries()]) if isinstance(other, list) else NotImplemented
+        return GrowingList(other) + self if isinstance(other, list) else NotImplemented
 
     def __mul__(self, count: Any) -> Any:
         return GrowingList(list.__mul__(self.entries(), count))

@@ -465,12 +465,13 @@ class Rolled:
                 result.append((target, -math.inf, rows.capacity, None))
                 continue
             growth, loss = most - rows.most, least - rows.least
-            if self.loop.test is not None and growth != 0 and rows.frame is frame_of():
+            is_resized = type(growth) is not int or growth != 0
+            if self.loop.test is not None and is_resized and rows.frame is frame_of():
                 raise Grows(target, [], rows.most, most)
             if type(growth) is int and (growth <= 0 or rows.frame is frame_of() or type(self.room.count) is int):
                 end = capacity_of(self.room.count, growth, rows.most)
                 target.refuse_longer(end)
-            elif growth != 0 and rows.frame is frame_of() and not rows.counts:
+            elif is_resized and rows.frame is frame_of():
                 raise Grows(target, [], rows.most, most)
             is_counted = not self.may_leave and type(self.room.count) is int
             least = rows.least if loss >= 0 else -math.inf

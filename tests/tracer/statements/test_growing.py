@@ -353,3 +353,90 @@ def written_by_a_later_loop(x: Any) -> Any:
 def test_a_list_that_loops_and_an_append_make_longer_is_written_by_a_later_loop() -> None:
     for x in (np.array([1.0, 3.0, 0.5]), np.array([2.0, 0.0, -1.0]), np.array([2.0, -1.0, 2.0])):
         np.testing.assert_allclose(rolled(written_by_a_later_loop)(x), written_by_a_later_loop(x))
+
+
+def divided(x: Any, t: Any) -> Any:
+    low: list[Any] = []
+    high: list[Any] = []
+    for v in x:
+        if v < t:
+            low.append(v)
+        else:
+            high.append(v)
+    return low + high, [1.5] + low, high + [2.5], low[:-1] + high[1:], sum(low + high)
+
+
+def parts_in_a_loop(x: Any, t: Any) -> Any:
+    out: list[Any] = []
+    for i in range(len(x)):
+        part = []
+        for j in range(i % 5):
+            if x[j] > t:
+                part.append(x[i] * j)
+        out.extend(part)
+        out += [v for v in x[:4] if v > t + 0.01 * i]
+    return out, len(out)
+
+
+def parts_by_elements(x: Any, t: Any) -> Any:
+    out: list[Any] = []
+    for i in range(len(x)):
+        part = [x[i] * j for j in range(7) if x[j] > t]
+        for k in range(len(part)):
+            out.append(part[k] - k)
+    return out
+
+
+def doubled(x: Any, t: Any) -> Any:
+    kept = [v for v in x if v > t]
+    kept += kept
+    kept.extend(kept[:2])
+    return kept
+
+
+def convex_hull(points: Any) -> Any:
+    points = points[np.lexsort((points[:, 1], points[:, 0]))]
+
+    def cross(o: Any, a: Any, b: Any) -> Any:
+        return (a[0] - o[0]) * (b[1] - o[1]) - (a[1] - o[1]) * (b[0] - o[0])
+
+    lower: list[Any] = []
+    for p in points:
+        while len(lower) >= 2 and cross(lower[-2], lower[-1], p) <= 0:
+            lower.pop()
+        lower.append(p)
+    upper: list[Any] = []
+    for p in reversed(points):
+        while len(upper) >= 2 and cross(upper[-2], upper[-1], p) <= 0:
+            upper.pop()
+        upper.append(p)
+    return np.array(lower[:-1] + upper[:-1])
+
+
+def test_lists_of_lengths_by_value_are_joined() -> None:
+    x = np.random.default_rng(3).standard_normal(60)
+    for function in (divided, parts_in_a_loop, parts_by_elements, doubled):
+        compiled = rolled(function)
+        for t in (0.0, 0.7, 9.0, -9.0):
+            assert repr(compiled(x, t)) == repr(function(x, t)), (function.__name__, t)
+    hull = rolled(convex_hull)
+    for k in range(4):
+        points = np.random.default_rng(k).standard_normal((50, 2))
+        np.testing.assert_array_equal(hull(points), convex_hull(points))
+
+
+def test_loops_that_join_lists_are_rolled() -> None:
+    x = np.random.default_rng(3).standard_normal(60)
+    for function in (parts_in_a_loop, parts_by_elements):
+        report = str(rolled(function).explain(x, 0.1))
+        assert "for i in range(len(x)):" in report and "unrolled: 60" not in report, report
+
+
+def test_the_derivative_of_joined_lists() -> None:
+    def loss(x: Any) -> Any:
+        return sum([v * v * (k + 1) for k, v in enumerate(divided(x, 0.1)[0])])
+
+    x = np.random.default_rng(4).standard_normal(20)
+    step = 1e-6 * np.eye(20)
+    expected = [(loss(x + e) - loss(x - e)) / 2e-6 for e in step]
+    np.testing.assert_allclose(pb.grad(loss)(x), expected, rtol=1e-5, atol=1e-7)
