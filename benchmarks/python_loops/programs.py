@@ -426,6 +426,100 @@ def window_means(x, k):
     return (y * y).sum()
 
 
+def weighted_digits(numbers, weights):
+    """The sum of weights of all digits of numbers."""
+    s = 0.0
+    for i in range(len(numbers)):
+        n = numbers[i]
+        while n > 0:
+            s += weights[n % 10]
+            n //= 10
+    return s
+
+
+def trial_division(weights):
+    """The sum of weights at prime numbers, by trial division."""
+    s = 0.0
+    for n in range(2, len(weights)):
+        d = 2
+        is_prime = True
+        while d * d <= n:
+            if n % d == 0:
+                is_prime = False
+                break
+            d += 1
+        if is_prime:
+            s += weights[n]
+    return s
+
+
+def congruential(seed, n, a):
+    """An integral by the numbers of a linear congruential generator."""
+    state = seed
+    s = 0.0
+    for _ in range(n):
+        state = (1103515245 * state + 12345) % 2147483648
+        x = state / 2147483648
+        s += 1 / (a + x * x)
+    return s / n
+
+
+def repeated(x, k):
+    """The energy of elements that are repeated, each scaled by the elements before it."""
+    y = np.zeros(len(x) * k)
+    total = 1.0
+    for i in range(len(x)):
+        y[i * k : (i + 1) * k] = x[i] / total
+        total += x[i]
+    return (y * y).sum()
+
+
+def heap_sort(x):
+    """A weighted sum of numbers sorted by a heap."""
+    x = x.copy()
+    n = len(x)
+    for start in range(2 * n - 2, -1, -1):
+        root = start - n + 1
+        end = n
+        if root <= 0 and start < n:
+            x[0], x[start] = x[start], x[0]
+            root = 0
+            end = start
+        while True:
+            child = 2 * root + 1
+            if child >= end:
+                break
+            if child + 1 < end and x[child] < x[child + 1]:
+                child += 1
+            if x[root] >= x[child]:
+                break
+            x[root], x[child] = x[child], x[root]
+            root = child
+    s = 0.0
+    for i in range(n):
+        s += i * x[i]
+    return s
+
+
+def random_walk(transition, weights, draws):
+    """The sum of weights of the states of a Markov chain with four states."""
+    cumulated = np.zeros((4, 4))
+    for i in range(4):
+        s = 0.0
+        for j in range(4):
+            s += transition[i, j]
+            cumulated[i, j] = s
+    state = 0
+    total = 0.0
+    for v in draws:
+        k = 0
+        while k < 3 and cumulated[state, k] < v:
+            k += 1
+        state = k
+        total += weights[state]
+    return total
+
+
 def positive_definite(rng, n):
     m = rng.normal(size=(n, n))
     return (m @ m.T + n * np.eye(n),)
@@ -509,4 +603,12 @@ PROGRAMS = (
     Program(function=sieve, arguments=lambda rng: (rng.random(5000),), argnums=(0,), is_element_loop=True),
     Program(function=patience, arguments=lambda rng: (rng.random(500),), argnums=(0,), is_element_loop=True),
     Program(function=window_means, arguments=lambda rng: (rng.random(2000), 10), argnums=(0,)),
+    Program(function=weighted_digits, arguments=lambda rng: (rng.integers(1, 10**9, 500), rng.random(10)), argnums=(1,),
+            is_element_loop=True),
+    Program(function=trial_division, arguments=lambda rng: (rng.random(2000),), argnums=(0,), is_element_loop=True),
+    Program(function=congruential, arguments=lambda rng: (12345, 5000, 1.5), argnums=(2,)),
+    Program(function=repeated, arguments=lambda rng: (rng.random(500), 8), argnums=(0,), is_element_loop=True),
+    Program(function=heap_sort, arguments=lambda rng: (rng.random(200),), argnums=(0,), is_element_loop=True),
+    Program(function=random_walk, arguments=lambda rng: (probabilities(rng, 4, 4), rng.random(4), rng.random(2000)),
+            argnums=(1,), is_element_loop=True),
 )  # fmt: skip

@@ -6,7 +6,8 @@ For each ``scan``, ``while`` and ``switch``, innermost last, then outwards:
 - a carried value that no iteration changes becomes a capture; equal captures and equal sequences are merged;
 - code that depends on captures only is hoisted before the loop if it is work: not a constant, a rearrangement, or a cheap op on
   scalars or with a result larger than its inputs. A rearranged capture that products read is work too, since it is stored in
-  every iteration. Only code that cannot fail is hoisted: a loop may have a trip count of 0;
+  every iteration, and so are joined captures of which elements are picked, which branches leave to the code around them. Only
+  code that cannot fail is hoisted: a loop may have a trip count of 0;
 - a row that is the same in every iteration is broadcast after the loop;
 - a switch whose index is a constant is replaced by its region.
 """
@@ -23,7 +24,7 @@ from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract
 from pullback.ir.ops.array.create import Constant, Count, Iota
 from pullback.ir.ops.array.index import Gather
-from pullback.ir.ops.array.reindex import Reindex, broadcast
+from pullback.ir.ops.array.reindex import Reindex, broadcast, concat
 from pullback.ir.ops.control.loops import Loop, Scan, Switch
 from pullback.ir.ops.control.markers import Barrier, Stop
 from pullback.ir.ops.elementwise.elementwise import Elementwise
@@ -80,7 +81,8 @@ def _rewritten(instruction: Instruction, definitions: dict[Value, Instruction], 
         chosen = definitions.get(draft.counted[0])
         if chosen is not None and isinstance(chosen.op, Constant):
             return _inlined(draft, int(chosen.params["value"]), names)
-        return [draft.done()]
+        _hoist(draft, before)
+        return [*before, draft.done()]
     _hoist(draft, before)
     _spread_constant_rows(draft, after, names)
     return [*before, draft.done(), *after.instructions]
@@ -164,8 +166,11 @@ def _hoist(draft: Draft, before: list[Instruction]) -> None:
     hoisted: dict[tuple[Any, ...], tuple[Value, ...]] = {}
     for k, body in enumerate(draft.bodies):
         env = {t.parameters[k]: t.operand for t in draft.captures}
-        stored = _multiplied(body) if isinstance(draft.instruction.op, Loop) else set[Value]()
+        is_loop = isinstance(draft.instruction.op, Loop)
+        stored = _picked(body) | (_multiplied(body) if is_loop else set[Value]())
         held, moved = _invariant(body, env, stored)
+        if not is_loop:
+            moved = {i: None for i in moved if stored.intersection(i.results)}
         wanted = set(moved)
         stack = list(moved)
         while stack:
@@ -194,6 +199,20 @@ def _multiplied(body: Sequence[Instruction]) -> set[Value]:
     moved = {i.result for i in body if (isinstance(i.op, Reindex) and not i.op.view) or isinstance(i.op, Gather)}
     moved -= {i.result for i in body if i.op is broadcast}
     return moved & {v for i in body if isinstance(i.op, Contract) for v in i.operands}
+
+
+def _picked(body: Sequence[Instruction]) -> set[Value]:
+    """Return the joined values of which elements at indices that are data are read, or that loops and branches read."""
+    makers = {v: i for i in body for v in i.results}
+    picked = set[Value]()
+    for i in body:
+        for v in i.operands if isinstance(i.op, Loop | Switch) else i.operands[:1] if isinstance(i.op, Gather) else ():
+            source = makers.get(v)
+            while source is not None and isinstance(source.op, Reindex) and source.op.view:
+                source = makers.get(source.operands[0])
+            if source is not None and source.op is concat:
+                picked.update(source.results)
+    return picked
 
 
 def _invariant(
