@@ -1,9 +1,9 @@
 """Prove that computed indices of loops are in range, and that checks hold; write the other checks as the accesses test them.
 
 Each scalar of type i64 or bool has an interval. A comparison limits its operands where it decides: in a region of a ``switch``,
-on a side of a ``select``, in the body of a ``while``. A carried integer that each iteration changes by constants alone is
-monotonic, if these have one sign: its first value is a bound. Another one is assumed to stay within the first values of all,
-which the end of the body must confirm.
+on a side of a ``select``, in the body of a ``while``; one of x + c with a constant limits x too. A carried integer that each
+iteration changes by constants alone is monotonic, if these have one sign: its first value is a bound. Another one is assumed to
+stay within the first values of all, which the end of the body must confirm.
 
     %n: i64[] = const {value=50}                          %n: i64[] = const {value=50}
     %ok: bool[] = lt %i, %n                               ...
@@ -169,7 +169,7 @@ class _Ranges:
         if i is None or depth > DEEPEST:
             return []
         if i.op.name in NEGATED and all(_is_tracked(v) and v.type.dtype is I64 for v in i.operands):
-            return [(i.op.name if holds else NEGATED[i.op.name], self.root(i.operands[0]), self.root(i.operands[1]))]
+            return self.moved((i.op.name if holds else NEGATED[i.op.name], self.root(i.operands[0]), self.root(i.operands[1])))
         if value.type.dtype is not BOOL_TYPE or value.type.shape:
             return []
         if i.op.name == ("bitand" if holds else "bitor"):
@@ -183,6 +183,34 @@ class _Ranges:
         if isinstance(i.op, Switch) and holds and len(i.regions) == 2:
             return self.facts_of_switch(i, value, depth)
         return []
+
+    def moved(self, fact: Fact) -> list[Fact]:
+        """Return a comparison that holds, and that of x where it compares x + c, which does not overflow, with a constant."""
+        name, a, b = fact
+        for relation, value, other in ((name, a, b), (SWAPPED[name], b, a)):
+            base, by = self.offset(value)
+            end = self.constant(other)
+            if by and end is not None and is_within(self.of(base), CARRIED) and is_within(self.interval(end), CARRIED):
+                return [fact, (relation, base, self.literal(int(end.params["value"]) - by))]
+        return [fact]
+
+    def offset(self, value: Value) -> tuple[Value, int]:
+        """Return x and c of a value x + c, for a c of at most ``LONGEST_STEP``; 0 for c of another value."""
+        i = self.definitions.get(self.root(value))
+        if i is None or i.op.name not in ("add", "sub") or not all(map(_is_tracked, i.operands)):
+            return value, 0
+        for x, y in (i.operands, i.operands[::-1])[: 1 if i.op.name == "sub" else 2]:
+            constant = self.constant(y)
+            if constant is not None and is_within(self.interval(constant), STEP):
+                return self.root(x), int(constant.params["value"]) * (-1 if i.op.name == "sub" else 1)
+        return value, 0
+
+    def literal(self, content: int) -> Value:
+        """Return a constant for comparisons, which no instruction of the function defines."""
+        b = Builder()
+        value: Value = b.const(content, I64)
+        self.definitions[value] = b.instructions[0]
+        return value
 
     def facts_of_switch(self, i: Instruction, value: Value, depth: int) -> list[Fact]:
         """Return comparisons that hold where a result of a branch is true, which it is in one region only."""
@@ -403,11 +431,16 @@ class _Ranges:
             return [f for f in facts if self.is_about(f, body.parameters[1 : 1 + count])]
         k = positions[test]
         ends = {self.root(v): j for j, v in enumerate(body.results[:count])}
+        assumed = {v: self.of(body.parameters[1 + j]) for v, j in ends.items() if _is_tracked(v) and not self.constant(v)}
+        before = {v: self.intervals.get(v) for v in assumed}
+        self.intervals.update(assumed)
+        following = self.facts(body.results[k], True)
+        self.restore(before)
         known = self.facts(i.operands[k], True)
         known += [(SWAPPED[name], b, a) for name, a, b in known]
         entry = {(name, self.key(a), self.key(b)) for name, a, b in known}
         facts = []
-        for name, *sides in self.facts(body.results[k], True):
+        for name, *sides in following:
             inside = [body.parameters[1 + ends[v]] if v in ends else v for v in sides]
             start = [self.root(i.operands[ends[v]]) if v in ends else v for v in sides]
             is_known = all(v in ends or self.constant(v) or self.is_outside(v, body) for v in sides)

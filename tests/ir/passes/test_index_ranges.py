@@ -250,15 +250,76 @@ def three_at_a_time(x):
     return s
 
 
+def pairs_until_a_condition(x):
+    i = 0
+    s = 0.0
+    while i + 1 < len(x):
+        s += x[i] * x[i + 1]
+        if s > 9:
+            break
+        i += 1
+    return s + i
+
+
+def pairs_downwards(x):
+    i = len(x) - 1
+    s = 0.0
+    while i - 1 >= 0 and s < 9:
+        s += x[i] * x[i - 1]
+        i -= 1
+    return s + i
+
+
+def next_but_one_in_a_branch(x):
+    s = 0.0
+    p = 0
+    for k in range(len(x)):
+        if x[k] > 0:
+            p += 1
+        if p + 2 < len(x):
+            s += x[p] * x[p + 2] * (k + 1)
+    return s
+
+
+def after_any(x):
+    s = 0.0
+    at = (x * 0).astype(int) - 2
+    for i in range(len(x)):
+        k = at[i]
+        if k + 1 < len(x):
+            s += x[k + 1]
+    return s
+
+
+def pairs_too_far(x):
+    i = 0
+    s = 0.0
+    while i + 1 < len(x):
+        s += x[i] * x[i + 2]
+        i += 1
+    return s
+
+
+def after_one_that_wraps_around(x):
+    s = 0.0
+    at = (x * 0).astype(int) + (2**63 - 1)
+    for i in range(len(x)):
+        k = max(at[i], 0)
+        with np.errstate(over="ignore"):
+            if k + 1 < len(x):
+                s += x[k]
+    return s
+
+
 PROVED = (
     bisected, doubled_in_place, left_by_break, nested_counters, reversed_in_place, clipped,
-    continued, packed, unpacked_downwards,
+    continued, packed, unpacked_downwards, pairs_until_a_condition, pairs_downwards, next_but_one_in_a_branch,
 )  # fmt: skip
 """Programs whose accesses are all in range."""
 OTHERS = (
     one_too_far, from_the_end, down_in_a_branch, read_after_the_loop, read_after_the_step, either_condition, until_equal,
     next_in_a_branch, packed_from_one, packed_by_twos, stacked, three_at_a_time, up_to_an_argument, steps_of_a_branch,
-    doubled_counter,
+    doubled_counter, after_any, pairs_too_far, after_one_that_wraps_around,
 )  # fmt: skip
 
 
@@ -318,7 +379,10 @@ def test_no_check_of_an_index_is_left(f: Any) -> None:
     assert accesses and all("in_range" in line for line in accesses)
 
 
-CHECKED = [one_too_far, read_after_the_step, until_equal, packed_from_one, packed_by_twos]
+CHECKED = [
+    *(one_too_far, read_after_the_step, until_equal, packed_from_one, packed_by_twos, after_any, pairs_too_far),
+    after_one_that_wraps_around,
+]
 
 
 @pytest.mark.parametrize("f", CHECKED, ids=lambda f: f.__name__)
