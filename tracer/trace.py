@@ -571,6 +571,8 @@ def _run(frame: Frame, function: Callable[..., Any], args: Any, kwargs: Any) -> 
         if not isinstance(error, TraceError) and frame.sizes is None:
             frame.outcomes.check(frame)
         _raise_failed_check(frame)
+        if frame.grows and not isinstance(error, TraceError):
+            frame.names.effects.refuse(error_loc(error))  # a list whose rows are copies may have other elements than in Python
         foreign = None if frame.refusals else foreign_error(error, _holds_traced)
         if foreign is not None:
             raise foreign from error

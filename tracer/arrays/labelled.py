@@ -24,7 +24,7 @@ from pullback.ir.shapes.symbolic import is_size
 from pullback.tracer.arrays.literals import weak_class
 from pullback.tracer.arrays.masked import Selection, same_mask
 from pullback.tracer.arrays.tables import FUNCTIONS, HOOKS, hook
-from pullback.tracer.arrays.traced import ComesFirst, TracedArray, has_rows
+from pullback.tracer.arrays.traced import ComesFirst, Tagged, TracedArray, has_rows
 from pullback.tracer.user_code.array_libraries import (
     COMPARISONS,
     OPERATORS,
@@ -275,7 +275,10 @@ def labels_behind(x: Any) -> Labels:
 
 @hook("array_behind")
 def array_behind(x: Any) -> Any:
-    """Return the array of what stands for a library's object, in nested lists, tuples and dicts too; other values unchanged."""
+    """Return the array of what stands for a library's object, and the value of several cases of which one is possible, in nested
+    lists, tuples and dicts too; other values unchanged."""
+    if issubclass(type(x), Tagged):
+        return x.narrowed()
     if type(x) is list or type(x) is tuple:
         return type(x)(map(array_behind, x))
     if type(x) is dict:

@@ -26,7 +26,7 @@ from pullback.tracer.arrays.mixed_numbers import as_condition, chosen, is_python
 from pullback.tracer.arrays.traced import Keyed, Listed, Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.tree import Container, register
 from pullback.tracer.statements.catching import outcome, raise_here
-from pullback.tracer.statements.variables import UNBOUND
+from pullback.tracer.statements.unbound import UNBOUND
 from pullback.tracer.syntax.table import operator as operator_
 from pullback.tracer.user_code.errors import TraceError
 from pullback.tracer.user_code.ownership import is_users

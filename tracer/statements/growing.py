@@ -27,6 +27,8 @@ from pullback.tracer.arrays.tree import Container, TreeDef, bare, flatten, regis
 from pullback.tracer.arrays.value_extents import value_extent
 from pullback.tracer.arrays.views import root_of
 from pullback.tracer.names.side_effects import effect, watched_contents
+from pullback.tracer.statements.choices import Choice, applied, narrowed
+from pullback.tracer.statements.structures import merged, spread
 from pullback.tracer.syntax.table import OPERATORS, PREFIX, operator
 from pullback.tracer.transforms.branches import common, shortened
 from pullback.tracer.transforms.region import rebuild
@@ -47,7 +49,9 @@ class Rows:
     ``capacity``: the number of rows; ``least`` and ``most``: bounds of the length, or, in a block, what they would be if it
     started with the bounds before the block. ``frame``: the frame of the buffers. ``counts``: elements are counted and not
     stored. ``depth``: the elements are lists of one length, in one another as often as this (see ``nested``). ``stacked``: the
-    buffers with their contents when they were made of the elements of a list; else empty."""
+    buffers with their contents when they were made of the elements of a list; else empty.
+
+    ``read``: the elements of several cases that were read, so that a test of one holds where it is read again."""
 
     depth = 0
 
@@ -55,6 +59,7 @@ class Rows:
         self.tree, self.buffers, self.weak, self.length, self.capacity = tree, buffers, weak, length, capacity
         self.least, self.most = length, length
         self.frame, self.counts = frame_of(), False
+        self.read: list[_Read] = []
         self.stacked: list[tuple[TracedArray, Any]] = []
 
     @property
@@ -73,6 +78,25 @@ class Grows(Restart):
         super().__init__(target.name)
         self.loc = user_loc()
         self.target, self.samples, self.before, self.needed = target, samples, before, needed
+
+
+class _Read:
+    """An element that was read at an index from buffers with some contents."""
+
+    def __init__(self, index: Any, contents: Sequence[Any], element: Any) -> None:
+        self.index, self.contents, self.element = index, contents, element
+        self.frame = frame_of()
+        self.at = len(self.frame.builder.instructions) - 1
+        self.last = self.frame.builder.instructions[self.at] if self.at >= 0 else None
+
+    def serves(self, index: Any, contents: Sequence[Any]) -> bool:
+        """Return whether it is the element of an index in the current frame. One whose trace was undone is not."""
+        is_same = self.index is index or (type(index) is int and type(self.index) is int and index == self.index)
+        if not is_same or self.frame not in frame_of().outward:
+            return False
+        instructions = self.frame.builder.instructions
+        is_there = 0 <= self.at < len(instructions) and instructions[self.at] is self.last
+        return is_there and [*map(id, contents)] == [*map(id, self.contents)]
 
 
 class GrowingList(Listed):
@@ -139,10 +163,8 @@ class GrowingList(Listed):
         flat = [flatten(x) for x in (*elements, *samples)]
         if not flat:
             raise TraceError("a list of no elements is changed in a branch or loop on traced values")
-        tree = bare(flat[0][1])
-        if any(bare(t) != tree for _, t in flat):
-            raise TraceError("a list of elements of several structures grows in a branch or loop on traced values")
-        columns = [[as_traced(x) for x in column] for column in zip(*(leaves for leaves, _ in flat), strict=True)]
+        tree = common_structure([bare(t) for _, t in flat])
+        columns = [_completed(column) for column in zip(*(_spread(leaves, t, tree) for leaves, t in flat), strict=True)]
         kinds = [_kind([_like(x) for x in column]) for column in columns]
         if is_shared:
             _freeze([*elements, *samples])
@@ -196,12 +218,15 @@ class GrowingList(Listed):
         rows = self.rows
         assert rows is not None
         flat = [flatten(x) for x in samples]
-        if any(bare(t) != rows.tree for _, t in flat):
-            raise TraceError("a list of elements of several structures grows in a branch or loop on traced values")
+        tree = common_structure([rows.tree, *(bare(t) for _, t in flat)])
+        if tree != rows.tree:
+            rows = self.restructured(tree, flat)
+        stored = [_spread(leaves, t, tree) for leaves, t in flat]
         buffers, weak, tags = [], [], []
         more = _additional(capacity, rows.capacity)
         for k, (buffer, before, own) in enumerate(rows.leaves):
-            dtype, name = _kind([_sample(buffer, before, rows.depth), *(_like(as_traced(leaves[k])) for leaves, _ in flat)])
+            kinds = [_like(x) for leaves in stored if (x := leaves[k]) is not None]
+            dtype, name = _kind([_sample(buffer, before, rows.depth), *kinds])
             buffers.append(_longer(cast(buffer, dtype), more))
             weak.append(name)
             if dtype := tags_named(name):
@@ -210,6 +235,31 @@ class GrowingList(Listed):
         widened = Rows(rows.tree, [*buffers, *tags], weak, rows.length, rows.capacity + more)
         widened.least, widened.most, widened.depth = rows.least, rows.most, rows.depth
         self.rows = widened
+
+    def restructured(self, tree: TreeDef, samples: Sequence[tuple[list[Any], TreeDef]]) -> Rows:
+        """Return the rows with elements of a structure that holds theirs and those of ``samples``, leaves and structures."""
+        rows = self.rows
+        assert rows is not None
+        if rows.depth or any(tags is not None for _, _, tags in rows.leaves):
+            raise TraceError(SEVERAL)
+        columns = spread(rows.tree, [_sample(buffer, name) for buffer, name, _ in rows.leaves], tree)
+        own = iter(zip(rows.buffers, rows.weak, strict=True))
+        stored = [_spread(leaves, t, tree) for leaves, t in samples]
+        buffers, weak = [], []
+        for k, column in enumerate(columns):
+            if column is not None and column.frame is None and column.literal is None:
+                buffer, name = next(own)
+            else:
+                known = [x for leaves in stored if (x := leaves[k]) is not None]
+                dtype, name = _kind([_like(column)] if column is not None else [_like(x) for x in known])
+                shape = () if column is not None else known[0].shape
+                value = 0 if column is None else column
+                buffer = fresh(as_traced(np.zeros((rows.capacity, *shape), dtype) + np.asarray(value)))
+            buffers.append(buffer)
+            weak.append(name)
+        result = Rows(tree, buffers, weak, rows.length, rows.capacity)
+        result.least, result.most = rows.least, rows.most
+        return result
 
     def entries(self) -> list[Any]:
         """Return the elements as a plain list. Raises TraceError if values decide their number."""
@@ -367,22 +417,21 @@ class GrowingList(Listed):
         if rows.depth:
             raise TraceError("a row of a nested list is replaced in a branch or loop on traced values; set its elements")
         leaves, tree = flatten(element)
-        if bare(tree) != rows.tree:
-            raise TraceError("a list of elements of several structures grows in a branch or loop on traced values")
-        arrays = [as_traced(x) for x in leaves]
-        for x, (buffer, name, _) in zip(arrays, rows.leaves, strict=True):
-            if _kind([_sample(buffer, name), _like(x)]) != (buffer.dtype, name):
-                whole = whole_of(self)
-                assert whole.rows is not None
-                if rows.frame is not frame_of():
-                    raise Grows(whole, [element], whole.rows.most, whole.rows.most)
-                whole.widen([element], whole.rows.capacity)
-                self.put(k, element)
-                return
+        is_other = common_structure([rows.tree, bare(tree)]) != rows.tree
+        arrays = [] if is_other else _spread(leaves, tree, rows.tree)
+        kinds = ((x, buffer, name) for x, (buffer, name, _) in zip(arrays, rows.leaves, strict=False) if x is not None)
+        if is_other or any(_kind([_sample(buffer, name), _like(x)]) != (buffer.dtype, name) for x, buffer, name in kinds):
+            whole = whole_of(self)
+            assert whole.rows is not None
+            if rows.frame is not frame_of():
+                raise Grows(whole, [element], whole.rows.most, whole.rows.most)
+            whole.widen([element], whole.rows.capacity)
+            self.put(k, element)
+            return
         _freeze([element])
         is_longer = isinstance(k, int) and type(rows.capacity) is int and k >= rows.capacity
         for x, (buffer, _, tags) in zip(arrays, rows.leaves, strict=True):
-            if not rows.counts and not is_longer:
+            if x is not None and not rows.counts and not is_longer:
                 buffer[k] = cast(x, buffer.dtype)
                 if tags is not None:
                     tags[k] = tag_value(x, tags.dtype)
@@ -401,7 +450,7 @@ class GrowingList(Listed):
     # the methods of a list
 
     def append(self, element: Any, /) -> None:
-        rows = self.rows
+        rows, element = self.rows, narrowed(element)
         if rows is None:
             list.append(self, element)
             self.peak = max(self.peak, list.__len__(self))
@@ -566,6 +615,7 @@ class GrowingList(Listed):
         return list.__reversed__(self) if self.rows is None else iter(self.entries()[::-1])
 
     def __getitem__(self, k: Any) -> Any:
+        k = _proved_index(k)
         if isinstance(k, slice) and (self.rows is not None or _is_undecided_slice(k)):
             return self.sliced(k)
         if self.rows is None and is_undecided_index(k):
@@ -617,9 +667,19 @@ class GrowingList(Listed):
 
     def row_at(self, k: Any, message: str) -> Any:
         """Return the element of an index. Raises IndexError, at run time if values decide, if there is none."""
-        return self.row(self.index_of(k, message))
+        rows = self.stored()
+        if rows.tree.kind != "registered" or rows.depth:
+            return self.row(self.index_of(k, message))
+        contents = [b._value for b in rows.buffers]
+        for read in rows.read[::-1]:
+            if read.serves(k, contents):
+                return read.element
+        element = self.row(self.index_of(k, message))
+        rows.read.append(_Read(k, contents, element))
+        return element
 
     def __setitem__(self, k: Any, element: Any) -> None:
+        k, element = _proved_index(k), narrowed(element)
         if self.rows is None and is_undecided_index(k):
             self.stack([element], list.__len__(self))
         if self.rows is None:
@@ -663,12 +723,16 @@ class GrowingList(Listed):
         """Return for each row of the buffers whether it is an element that is equal to a value."""
         rows = self.stored()
         leaves, tree = flatten(value)
+        if not rows.buffers:
+            raise TraceError("a list of elements without numbers is searched for a value that a traced one decides")
         index = emit("iota", shape=rows.buffers[0].shape[:1], axis=0, dtype=I64)
-        if bare(tree) != rows.tree or any(as_traced(x).shape for x in leaves) or any(b.ndim > 1 for b in rows.buffers):
+        is_other = rows.tree != bare(tree) and merged(rows.tree, bare(tree)) != rows.tree
+        if is_other or any(as_traced(x).shape for x in leaves) or any(b.ndim > 1 for b in rows.buffers):
             raise TraceError("a list of a number of elements that values decide is searched for a value of another structure")
         result = index < self.length()
-        for (buffer, *_), leaf in zip(rows.leaves, leaves, strict=True):
-            result = np.logical_and(result, buffer == leaf)
+        for (buffer, *_), leaf in zip(rows.leaves, _spread(leaves, tree, rows.tree), strict=True):
+            if leaf is not None:
+                result = np.logical_and(result, buffer == leaf)
         return as_traced(result)
 
     def contains(self, value: Any) -> Any:
@@ -845,8 +909,9 @@ def nested_rows(whole: GrowingList, samples: Sequence[Any]) -> Rows:
         elif x.rows is None:
             x.stack(samples, list.__len__(x))
     inner = [x.stored() for x in lists]
-    depth, columns = inner[0].depth, [x.column(0) for x in lists]
-    if any(r.tree.kind != "leaf" or r.depth != depth or c.shape != columns[0].shape for r, c in zip(inner, columns)):
+    is_of_numbers = all(r.tree.kind == "leaf" for r in inner)
+    depth, columns = inner[0].depth, [x.column(0) for x in lists] if is_of_numbers else []
+    if not is_of_numbers or any(r.depth != depth or c.shape != columns[0].shape for r, c in zip(inner, columns)):
         raise TraceError("a list of lists of other values than numbers is changed in a branch or loop on traced values")
     elements = [_sample(r.buffers[0], r.weak[0], depth) for r in inner]
     dtype, weak = _kind([*elements, *(_like(as_traced(x)) for x in samples)])
@@ -955,6 +1020,50 @@ def _is_undecided_slice(part: slice) -> bool:
     return any(map(is_undecided_index, (part.start, part.stop, part.step)))
 
 
+SEVERAL = "a list of elements of several structures grows in a branch or loop on traced values"
+
+
+def common_structure(trees: Sequence[TreeDef]) -> TreeDef:
+    """Return the structure of the elements of a list: that of all, or one of several cases. Raises TraceError if there is
+    none."""
+    tree = trees[0]
+    for other in trees[1:]:
+        both = merged(tree, other)
+        if both is None or (both != tree and not (_is_flat(tree) and _is_flat(other))):
+            raise TraceError(SEVERAL)
+        tree = both
+    return tree
+
+
+def _is_flat(tree: TreeDef) -> bool:
+    """Return whether a structure is a leaf, a value without leaves, a tuple of these, or one of several of these."""
+    return tree.kind in ("leaf", "static", "tuple", "registered") and all(map(_is_flat, tree.children))
+
+
+def _spread(leaves: Sequence[Any], own: TreeDef, tree: TreeDef) -> list[TracedArray | None]:
+    """Return the leaves of an element, or of an example of one, as those of the structure of all, with None for those of cases
+    that it is not."""
+    return spread(bare(own), [_with_value(as_traced(x)) for x in leaves], tree)
+
+
+def _with_value(x: TracedArray) -> TracedArray:
+    """Return a number, or 0 for an example of an int, which may be the tag of a choice."""
+    is_example = x.frame is None and x.literal is None and not x.shape and x.dtype == np.int64 and x.type_tag is None
+    if not is_example:
+        return x
+    zero = literal(0, x.dtype)
+    zero.weak = x.weak
+    return zero
+
+
+def _completed(column: Sequence[TracedArray | None]) -> list[TracedArray]:
+    """Return a column of a leaf with zeros for the elements that do not have it."""
+    example = next(x for x in column if x is not None)
+    zero = full(example.shape, 0, example.dtype)
+    zero.weak = example.weak
+    return [zero if x is None else x for x in column]
+
+
 def _like(x: TracedArray) -> TracedArray:
     """Return an array of the type of another, of no frame."""
     like = TracedArray(x.type, weak=x.weak)
@@ -1000,6 +1109,17 @@ def _freeze(elements: Sequence[Any]) -> None:
                     each.readonly = each.readonly or ALIAS
         for is_unchanged in watched_contents(element, seen):
             effects.watch(is_unchanged, "an element of a list that grows in a branch or loop on values is changed; copy it")
+
+
+def _proved_index(k: Any) -> Any:
+    """Return an index of a list, or the number that a value of several cases is: others raise Python's TypeError."""
+    return applied(_list_index, k) if isinstance(k, Choice) else k
+
+
+def _list_index(k: Any) -> Any:
+    if not isinstance(k, int | slice | TracedArray | np.integer):
+        raise TypeError(f"list indices must be integers or slices, not {type(k).__name__}")
+    return k
 
 
 def _as_index(k: Any) -> Any:

@@ -11,16 +11,7 @@ from pullback.tracer.arrays.traced import Keyed, Listed, Tagged, TracedArray, ha
 from pullback.tracer.arrays.tree import flatten
 from pullback.tracer.arrays.views import root_of
 from pullback.tracer.statements.containers import Slot, State, bound_outside
-
-
-class Unbound:
-    """The content of a variable that no statement has bound."""
-
-    def __repr__(self) -> str:
-        return "unbound"
-
-
-UNBOUND = Unbound()
+from pullback.tracer.statements.unbound import UNBOUND
 
 ALIAS = "it may be one of several arrays; write into a copy of it"
 """Why an array is read-only that a branch or loop bound to a name that may be another one's."""
