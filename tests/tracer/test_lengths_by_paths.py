@@ -108,9 +108,24 @@ def unbound(x: Any) -> Any:
     return y * 2
 
 
+def columns_or_fewer(x: Any) -> Any:
+    y = x[:8].reshape(2, 4) * 1.5
+    if x[0] > 0:
+        y = y[:, ::2]
+        y[0, 1] = x[2]
+    return y, y.shape[1]
+
+
+def columns_by_value(x: Any) -> Any:
+    y = np.stack([x, x * x])
+    z = y[:, x > 0.3] if x[1] > 0 else np.ones((2, 0))
+    return np.hstack([z, y[:, :1]])
+
+
 PROGRAMS = [
     none_or_a_part, none_or_several, empty_or_a_part, two_selections, replaced_if_empty, shortened_again, bound_in_one_iteration,
     replaced_in_iterations, rows, fixed_lengths, dict_of_one_path, number_or_a_part, nested, unbound,
+    columns_or_fewer, columns_by_value,
 ]  # fmt: skip
 INPUTS = [
     np.array([0.55, 1.25, -0.75, 0.35, 0.9, -0.2, 0.15, 0.7, 0.45]),
@@ -153,7 +168,10 @@ def test_values(program: Callable[..., Any]) -> None:
             np.testing.assert_allclose(r, e, rtol=1e-14)
 
 
-SMOOTH = [none_or_a_part, empty_or_a_part, two_selections, replaced_if_empty, shortened_again, rows, fixed_lengths]
+SMOOTH = [
+    none_or_a_part, empty_or_a_part, two_selections, replaced_if_empty, shortened_again, rows, fixed_lengths, columns_or_fewer,
+    columns_by_value,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("program", SMOOTH)
@@ -328,13 +346,46 @@ def roots(x: Any, n: Any) -> Any:
     return c
 
 
+def columns_if_positive(x: Any, n: Any) -> Any:
+    columns = np.zeros((3, 0))
+    for k in range(len(x) - 2):
+        if x[k] > 0:
+            columns = np.hstack([columns, x[k : k + 3].reshape(3, 1)])
+    return columns
+
+
+def columns_until_large(x: Any, n: Any) -> Any:
+    basis = x[:3, None] * np.ones((3, 2))
+    while basis.shape[1] < n:
+        basis = np.c_[basis, np.cos(basis[:, -1] + basis[:, -2])]
+    return basis
+
+
+def middle_axis(x: Any, n: Any) -> Any:
+    y = np.ones((2, 1, 2)) * x[0]
+    for v in x[:n]:
+        y = np.concatenate([y, y[:, -1:] * 0.5 + v], axis=1)
+        y[0, 0, 1] += v
+    return y
+
+
+def columns_removed(x: Any, n: Any) -> Any:
+    y = np.ones((2, 40)) * np.arange(40.0)
+    k = 0
+    while y.shape[1] > 3 and k < n:
+        y = y[:, :-2] if x[k] > 0 else y[:, 1:] * 0.9
+        y[0, 0] += x[k]
+        k += 1
+    return y
+
+
 LENGTHENING = [
     appended, appended_if_positive, two_by_sign, steps_to, many_steps, unknown_numbers, written_before, exchanged, other_dtype,
-    attributes, inner_loops, queue, roots,
+    attributes, inner_loops, queue, roots, columns_if_positive, columns_until_large, middle_axis, columns_removed,
 ]  # fmt: skip
 
 
-SECOND = [appended_if_positive, steps_to, written_before]
+SECOND = [appended_if_positive, steps_to, written_before, columns_if_positive, columns_until_large]
 """Programs whose second derivatives are compared."""
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.shapes.by_value import same_extent, same_shape
 from pullback.tracer.arrays.frame import Frame
 from pullback.tracer.arrays.make import as_traced, fresh, number_of_extent
 from pullback.tracer.arrays.traced import Gathers, TracedArray, has_rows
@@ -26,23 +25,23 @@ from pullback.tracer.statements.growing import GrowingList, Rows
 from pullback.tracer.statements.joins import LENGTH
 from pullback.tracer.statements.rebound import Packed, fitted, join_capacity, packed, share_lists, unpacked
 from pullback.tracer.statements.variables import Variables
-from pullback.tracer.transforms.branches import shortened
+from pullback.tracer.transforms.branches import axis_first, changing_axis, shortened
 from pullback.tracer.user_code.errors import TraceError
 
 
 class PackedArray:
-    """An array as a tree: its number of rows, and a buffer that has more. ``index``: that of its position in what the paths
-    compute."""
+    """An array as a tree: its number of rows along an axis, and a buffer that has more, of which that axis is the first.
+    ``index``: that of its position in what the paths compute."""
 
-    def __init__(self, length: Any, buffer: Any, index: int) -> None:
-        self.length, self.buffer, self.index = length, buffer, index
+    def __init__(self, length: Any, buffer: Any, index: int, axis: int) -> None:
+        self.length, self.buffer, self.index, self.axis = length, buffer, index, axis
 
 
 register(
     Container(
         type=PackedArray,
-        flatten=lambda p: ((p.length, p.buffer), p.index),
-        unflatten=lambda index, children: PackedArray(children[0], children[1], index),
+        flatten=lambda p: ((p.length, p.buffer), (p.index, p.axis)),
+        unflatten=lambda fields, children: PackedArray(children[0], children[1], *fields),
     )
 )
 
@@ -83,7 +82,8 @@ class PackedValues:
             return self._choices(a, b)
         if _is_array(a) and _is_array(b):
             arrays = [self._traced(a, 0), self._traced(b, 1)]
-            return tuple(self._buffers(arrays, [0, 1])) if _differ(*arrays) else (a, b)  # type: ignore[return-value]
+            axis = _axis_by_path(arrays)
+            return (a, b) if axis is None else tuple(self._buffers(arrays, [0, 1], axis))  # type: ignore[return-value]
         return self._alone(a, 0), self._alone(b, 1)
 
     def _choices(self, a: Any, b: Any) -> tuple[Any, Any]:
@@ -93,8 +93,9 @@ class PackedValues:
         paired: list[Any] = [None, None]
         if len(at[0]) == len(at[1]) == 1:
             arrays = [self._traced(sides[path][at[path][0]], path) for path in range(2)]
-            if _differ(*arrays):
-                paired = list(self._buffers(arrays, [0, 1]))
+            axis = _axis_by_path(arrays)
+            if axis is not None:
+                paired = list(self._buffers(arrays, [0, 1], axis))
         results = []
         for path, (value, cases) in enumerate(zip((a, b), sides, strict=True)):
             own = [self._alone(x, path) if paired[path] is None or [k] != at[path] else paired[path] for k, x in enumerate(cases)]
@@ -116,24 +117,26 @@ class PackedValues:
         if not _is_array(value):
             return value
         x = self._traced(value, path)
-        return self._buffers([x], [path])[0] if x.ndim and is_inner(x.shape[0]) else value
+        axis = _axis_by_path([x])
+        return value if axis is None else self._buffers([x], [path], axis)[0]
 
     def _traced(self, value: Any, path: int) -> TracedArray:
         """Return an array of a path as a traced one."""
         with self.paths[path][0].active():
             return value.elements() if isinstance(value, Gathers) else as_traced(value)
 
-    def _buffers(self, arrays: Sequence[TracedArray], paths: Sequence[int]) -> list[PackedArray]:
-        """Return arrays of one position as trees, with rows for each of them."""
-        capacity = capacity_for([x.shape[0] for x in arrays])
+    def _buffers(self, arrays: Sequence[TracedArray], paths: Sequence[int], axis: int) -> list[PackedArray]:
+        """Return arrays of one position as trees, with rows along an axis for each of them."""
+        capacity = capacity_for([x.shape[axis] for x in arrays])
         if capacity is None:
             raise TraceError(LENGTH)
         trees = []
         for x, path in zip(arrays, paths, strict=True):
             frame, ran = self.paths[path]
             with frame.active():
-                length = as_traced(number_of_extent(x.shape[0]))
-                trees.append(PackedArray(length, fitted(as_traced(ran.at_end(x)), capacity), self.arrays))
+                length = as_traced(number_of_extent(x.shape[axis]))
+                buffer = fitted(axis_first(as_traced(ran.at_end(x)), axis), capacity)
+                trees.append(PackedArray(length, buffer, self.arrays, axis))
         self.arrays += 1
         return trees
 
@@ -171,7 +174,7 @@ class PackedValues:
     def unpacked(self, value: Any) -> Any:
         """Return a tree with lists and arrays in place of their trees."""
         if isinstance(value, PackedArray):
-            return shortened(fresh(as_traced(value.buffer)), as_traced(value.length))
+            return shortened(fresh(as_traced(value.buffer)), as_traced(value.length), value.axis)
         if isinstance(value, Packed):
             capacity, targets = self.groups[value.kind[2]]
             result = unpacked(Packed(value.length, value.columns, value.kind[:2]), capacity)
@@ -189,11 +192,13 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, TracedArray | Gathers) or (type(value) is np.ndarray and value.dtype.kind in "biufc")
 
 
-def _differ(x: TracedArray, y: TracedArray) -> bool:
-    """Return whether the first extents of two arrays may differ, or are not known in the current frame, and all others agree."""
-    if x.ndim != y.ndim or not x.ndim or not same_shape(x.shape[1:], y.shape[1:]):
-        return False
-    return not same_extent(x.shape[0], y.shape[0]) or is_inner(x.shape[0])
+def _axis_by_path(arrays: Sequence[TracedArray]) -> int | None:
+    """Return the axis of which the extents of the arrays of two paths, or of one, may differ or are not known in the current
+    frame, where all others agree; None if there is none."""
+    x, y = arrays[0], arrays[-1]
+    inner = [k for k, n in enumerate(x.shape) if is_inner(n)]
+    axis = changing_axis(x, y)
+    return axis if axis is not None or x.ndim != y.ndim or not inner else inner[0]
 
 
 def _like(value: Any, items: Any) -> Any:

@@ -69,7 +69,7 @@ from pullback.tracer.statements.rebound import (
 from pullback.tracer.statements.structures import merged, restructured
 from pullback.tracer.statements.try_statements import iteration
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_same, note_partly_bound
-from pullback.tracer.transforms.branches import Carry, RowRoom
+from pullback.tracer.transforms.branches import Carry, RowRoom, changing_axis
 from pullback.tracer.transforms.region import emit_regions, rebuild
 from pullback.tracer.user_code.control_flow import note_statement
 from pullback.tracer.user_code.errors import TraceError
@@ -622,8 +622,9 @@ class Rolled:
         (before, tree), (after, other) = flatten(self.tree(k, self.entry[k])), flatten(self.tree(k, value))
         if bare(tree) != bare(other):
             raise TraceError("an array whose length values decide is another value in iterations of a loop")
-        capacity = number_of_extent(as_traced(before[j]).shape[0] + self.room.rows_extent)
-        return as_traced(number_of_extent(as_traced(after[j]).shape[0]) <= capacity)
+        x, y = as_traced(before[j]), as_traced(after[j])
+        axis = changing_axis(x, y) or 0
+        return as_traced(number_of_extent(y.shape[axis]) <= number_of_extent(x.shape[axis] + self.room.rows_extent))
 
     def state_after(self, ended: Completion | None, rest: list[Any]) -> list[Any]:
         """Return whether the loop goes on after an iteration, the index of the next one, how it ended, and what it returns."""

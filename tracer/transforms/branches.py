@@ -15,6 +15,7 @@ import numpy as np
 
 from pullback.ir.core.types import ArrayType
 from pullback.ir.shapes.by_value import is_value_size, same_extent, same_shape
+from pullback.tracer.arrays.arguments import xp
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, full, number_of_extent, result_type
 from pullback.tracer.arrays.mixed_numbers import mixed, tag_of, tag_type, tag_value
@@ -85,8 +86,8 @@ class Body(Region):
 class Carry:
     """The values passed from one iteration of a loop to the next: a tree of arrays, each of one type.
 
-    A Python number takes the type that the body returns for it: the body is traced again with that type. An array whose first
-    axis the body makes longer or shorter becomes a buffer and a length (``Ragged``).
+    A Python number takes the type that the body returns for it: the body is traced again with that type. An array of which the
+    body makes one axis longer or shorter becomes a buffer and a length (``Ragged``).
     """
 
     def __init__(self, loop: str, init: Any, label: str, count: Any = None) -> None:
@@ -167,22 +168,24 @@ class Carry:
     def _lengthened(self, k: int, after: TracedArray, function: Any) -> Ragged:
         """Return array ``k`` of the carry as a buffer of the rows that it may have. ``after``: the array after an iteration."""
         x = self.arrays[k]
-        entered = self.ragged[k].entered if k in self.ragged else x
-        growth = most_growth(entered.shape[0], after.shape[0])
-        if k in self.rooms:
-            return Ragged(x, x.shape[0] + self.rooms[k].extent, room=self.rooms[k])
-        if growth == 0:
-            return Ragged(x, x.shape[0])
-        bound = outer_bound(after.shape[0], entered.shape[0])
         before = self.ragged.get(k)
+        entered = x if before is None else before.entered
+        axis = before.axis if before is not None else changing_axis(x, after) or 0
+        rows, rows_after = entered.shape[axis], after.shape[axis]
+        growth = most_growth(rows, rows_after)
+        if k in self.rooms:
+            return Ragged(x, axis, x.shape[axis] + self.rooms[k].extent, room=self.rooms[k])
+        if growth == 0:
+            return Ragged(x, axis, x.shape[axis])
+        bound = outer_bound(rows_after, rows)
         attempts = 0 if before is None else before.attempts
         is_bounded = bound is not None and attempts < _MOST_BOUNDS
         if is_bounded and (before is not None or growth is None or self.trip_count is None):
-            capacity = capacity_for([x.shape[0] if before is None else before.capacity, bound])
-            return Ragged(x, capacity, attempts=attempts + 1)
+            capacity = capacity_for([x.shape[axis] if before is None else before.capacity, bound])
+            return Ragged(x, axis, capacity, attempts=attempts + 1)
         if growth is None or self.trip_count is None:
             self.refuse_length(k, function, entered, after)
-        return Ragged(x, _rows_after(x.shape[0], growth, self.trip_count), growth)
+        return Ragged(x, axis, _rows_after(x.shape[axis], growth, self.trip_count), growth)
 
     def refuse_length(self, k: int, function: Any, entered: TracedArray, returned: TracedArray) -> NoReturn:
         """Raise TraceError for array ``k`` of the carry, of whose length after an iteration no bound is known before the loop."""
@@ -191,22 +194,21 @@ class Carry:
 
     def _is_grown(self, k: int, x: TracedArray, y: TracedArray) -> bool:
         """Return whether an array has another length after an iteration than its type, or its buffer, provides for."""
-        if not x.ndim or x.ndim != y.ndim or not same_shape(x.shape[1:], y.shape[1:]):
-            return False
         if k not in self.ragged:
-            return not same_extent(x.shape[0], y.shape[0])
-        if self.ragged[k].room is not None:
-            return False
+            return changing_axis(x, y) is not None
         ragged = self.ragged[k]
-        growth = most_growth(ragged.entered.shape[0], y.shape[0])
+        if not ragged.holds(y) or ragged.room is not None:
+            return False
+        before, after = ragged.entered.shape[ragged.axis], y.shape[ragged.axis]
+        growth = most_growth(before, after)
         if growth is not None and growth <= ragged.growth:
             return False
-        bound = outer_bound(y.shape[0], ragged.entered.shape[0])
+        bound = outer_bound(after, before)
         return bound is None or largest(ragged.capacity, bound) is not ragged.capacity
 
     def _kind(self, k: int, x: TracedArray, y: TracedArray) -> tuple[Any, str] | None:
         """Return the dtype and weak kind of a carry; None if no type holds what goes in and what comes out."""
-        is_alike = same_shape(x.shape[1:], y.shape[1:]) and x.ndim == y.ndim if k in self.ragged else same_shape(x.shape, y.shape)
+        is_alike = self.ragged[k].holds(y) if k in self.ragged else same_shape(x.shape, y.shape)
         return common([x, y]) if is_alike and (x.weak or y.weak or x.dtype == y.dtype) and _takes(x, y) else None
 
     def rebuilt(self, results: Sequence[TracedArray], runs: bool = False) -> Any:
@@ -218,7 +220,7 @@ class Carry:
             new = next(remaining)
             if k in self.ragged:
                 self.ragged[k].left = next(remaining)
-                new = shortened(new, self.ragged[k].left)
+                new = shortened(new, self.ragged[k].left, self.ragged[k].axis)
             new.weak = x.weak
             if x.type_tag is not None:
                 tag = next(remaining)
@@ -250,8 +252,21 @@ class RowRoom:
     is_limited: bool
 
 
+def changing_axis(x: TracedArray, y: TracedArray) -> int | None:
+    """Return the axis of which two arrays may have different extents; None if there is none, or more than one."""
+    if x.ndim != y.ndim:
+        return None
+    axes = [k for k, (m, n) in enumerate(zip(x.shape, y.shape, strict=True)) if not same_extent(m, n)]
+    return axes[0] if len(axes) == 1 else None
+
+
+def _others(shape: Sequence[Any], axis: int) -> tuple[Any, ...]:
+    return (*shape[:axis], *shape[axis + 1 :])
+
+
 class Ragged:
-    """A carried array whose length changes: a buffer, which holds the most rows that it can have, and the number of rows in use.
+    """A carried array of which one ``axis`` changes its length: a buffer, which holds the most rows along it that there can be,
+    and the number of rows in use. In the buffer that axis is the first.
 
     ``capacity``: that of the buffer, an int or an extent, which suffices for iterations that make the array longer by at most
     ``growth`` rows, or as far as there is ``room``. ``entered``: the array in the body, ``inside`` its buffer there; ``left``:
@@ -261,30 +276,37 @@ class Ragged:
     left: TracedArray
 
     def __init__(
-        self, x: TracedArray, capacity: Any, growth: int = 0, room: RowRoom | None = None, attempts: int = 0
+        self, x: TracedArray, axis: int, capacity: Any, growth: int = 0, room: RowRoom | None = None, attempts: int = 0
     ) -> None:  # fmt: skip
-        self.capacity, self.growth, self.room, self.attempts = capacity, growth, room, attempts
+        self.axis, self.capacity, self.growth, self.room, self.attempts = axis, capacity, growth, room, attempts
         self.entered = x
-        self.length = number_of_extent(x.shape[0])
-        self.buffer = fresh(x)
-        if not same_extent(capacity, x.shape[0]):
-            self.buffer = as_traced(np.concatenate([x, full((capacity - x.shape[0], *x.shape[1:]), 0, x.dtype)]))
+        self.length = number_of_extent(x.shape[axis])
+        rows = axis_first(x, axis)
+        self.buffer = fresh(rows)
+        if not same_extent(capacity, rows.shape[0]):
+            self.buffer = as_traced(np.concatenate([rows, full((capacity - rows.shape[0], *rows.shape[1:]), 0, x.dtype)]))
 
     def of(self, x: TracedArray) -> Ragged:
         """Return the buffer of an array of another type."""
-        return Ragged(x, self.capacity, self.growth, self.room, self.attempts)
+        return Ragged(x, self.axis, self.capacity, self.growth, self.room, self.attempts)
+
+    def holds(self, y: TracedArray) -> bool:
+        """Return whether an array has the extents of this one along all other axes."""
+        x = self.entered
+        return x.ndim == y.ndim and same_shape(_others(x.shape, self.axis), _others(y.shape, self.axis))
 
     def enter(self, body: Body, readonly: str) -> TracedArray:
         """Return the array in the body of a loop, whose parameters are the buffer and the length."""
         buffer, length = body.take(self.buffer, readonly=readonly), body.take(self.length)
         with body.inner.active():
-            self.entered = shortened(buffer, length)
+            self.entered = shortened(buffer, length, self.axis)
             self.entered.readonly = readonly
         self.inside = buffer
         return self.entered
 
     def leave(self, x: TracedArray, loop: str) -> list[TracedArray]:
         """Return the buffer and the length that hold an array after an iteration. Called in the body."""
+        x = axis_first(x, self.axis)
         rows, capacity = number_of_extent(x.shape[0]), self.inside.shape[0]
         start, step = (0,) * x.ndim, (1,) * x.ndim
         if self.room is not None and self.room.is_limited:
@@ -296,12 +318,17 @@ class Ragged:
         return [emit("slice_set", self.inside, x, start=start, step=step), rows]
 
 
-def shortened(buffer: TracedArray, length: TracedArray) -> TracedArray:
-    """Return the first ``length`` rows of a buffer, an extent by value."""
+def axis_first(x: TracedArray, axis: int) -> TracedArray:
+    """Return an array with one of its axes as the first."""
+    return x if axis == 0 else as_traced(xp.moveaxis(x, axis, 0))
+
+
+def shortened(buffer: TracedArray, length: TracedArray, axis: int = 0) -> TracedArray:
+    """Return the first ``length`` rows of a buffer, an extent by value, with its first axis as ``axis``."""
     extent = value_extent(length, least=0, most=buffer.shape[0])
     zeros, ones = (0,) * buffer.ndim, (1,) * buffer.ndim
     rows: TracedArray = emit("slice", buffer, start=zeros, step=ones, shape=(extent, *buffer.shape[1:]))
-    return fresh(rows)
+    return fresh(rows if axis == 0 else as_traced(xp.moveaxis(rows, 0, axis)))
 
 
 def _rows_after(rows: Any, growth: int, count: Any) -> Any:

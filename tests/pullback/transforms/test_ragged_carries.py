@@ -71,6 +71,26 @@ def rows_python(x: Any) -> Any:
     return y
 
 
+def columns_compiled(x: Any) -> Any:
+    column = lambda i: np.stack([x[i], x[i] ** 2])[:, None]  # noqa: E731
+    return pb.fori_loop(0, 3, lambda i, y: np.hstack([y, column(i)]), np.zeros((2, 0)))
+
+
+def columns_python(x: Any) -> Any:
+    y = np.zeros((2, 0))
+    for i in range(3):
+        y = np.hstack([y, [[x[i]], [x[i] ** 2]]])
+    return y
+
+
+def removed_compiled(x: Any) -> Any:
+    return pb.fori_loop(0, 2, lambda i, y: y[:, 1:] * 2.0, x[:4] * np.ones((3, 1)))
+
+
+def removed_python(x: Any) -> Any:
+    return x[2:4] * np.full((3, 1), 4.0)
+
+
 def counted_compiled(x: Any) -> Any:
     n = np.sum(x > 0)
     return pb.fori_loop(0, n, lambda i, y: np.append(y, x[i] * y[0]), x[:1])
@@ -86,6 +106,7 @@ def counted_python(x: Any) -> Any:
 LOOPS = [
     (append_compiled, append_python), (filter_compiled, filter_python), (pairs_compiled, pairs_python),
     (stack_compiled, stack_python), (rows_compiled, rows_python), (counted_compiled, counted_python),
+    (columns_compiled, columns_python), (removed_compiled, removed_python),
 ]  # fmt: skip
 
 
@@ -110,4 +131,4 @@ def test_a_carry_without_a_bound_is_refused() -> None:
     with pytest.raises(pb.TraceError, match="at most a fixed number of rows"):
         pb.jit(lambda x: pb.while_loop(lambda y: np.sum(y) < 9, lambda y: np.append(y, 1.0), x))(np.ones(3))
     with pytest.raises(pb.TraceError, match="a carry keeps its shape"):
-        pb.jit(lambda x: pb.fori_loop(0, 3, lambda i, y: y[:, :-1], x))(np.ones((3, 4)))
+        pb.jit(lambda x: pb.fori_loop(0, 2, lambda i, y: y[:-1, :-1], x))(np.ones((3, 4)))
