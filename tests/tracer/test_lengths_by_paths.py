@@ -354,6 +354,16 @@ def columns_if_positive(x: Any, n: Any) -> Any:
     return columns
 
 
+def deleted_and_inserted(x: Any, n: Any) -> Any:
+    y = x[:6] * 1.5
+    for k in range(len(x)):
+        if x[k] > 0.5:
+            y = np.insert(y, 1, x[k])
+        if x[k] < 0.3:
+            y = np.delete(y, 0)
+    return y
+
+
 def columns_until_large(x: Any, n: Any) -> Any:
     basis = x[:3, None] * np.ones((3, 2))
     while basis.shape[1] < n:
@@ -382,6 +392,7 @@ def columns_removed(x: Any, n: Any) -> Any:
 LENGTHENING = [
     appended, appended_if_positive, two_by_sign, steps_to, many_steps, unknown_numbers, written_before, exchanged, other_dtype,
     attributes, inner_loops, queue, roots, columns_if_positive, columns_until_large, middle_axis, columns_removed,
+    deleted_and_inserted,
 ]  # fmt: skip
 
 

@@ -184,7 +184,7 @@ def reduced_extent(extent: Any, by: int) -> Any:
         return extent - by if extent >= by else 0
     if extent.sizes.is_positive(extent - (by - 1)):
         return extent - by
-    return value_extent(as_traced(np.maximum(number_of(extent) - by, 0)), least=0)
+    return value_extent(as_traced(np.maximum(number_of(extent) - by, 0)), least=0, most=extent)
 
 
 def is_inner(extent: Any) -> bool:
