@@ -32,7 +32,7 @@ from pullback.tracer.arrays.make import as_traced, holds_static_int, holds_trace
 from pullback.tracer.arrays.masked import Selection, gathered, holds_selection, of_selections
 from pullback.tracer.arrays.number_types import MARK
 from pullback.tracer.arrays.promotion import op_of, unsupported
-from pullback.tracer.arrays.tables import FUNCTIONS
+from pullback.tracer.arrays.tables import FUNCTIONS, hook
 from pullback.tracer.arrays.traced import TracedArray, has_rows
 from pullback.tracer.arrays.ufuncs import call_op
 from pullback.tracer.user_code.errors import TraceError, foreign_call, recording_errors, user_loc
@@ -213,6 +213,13 @@ def library_twin(value: Any) -> Any:
     if value in FUNCTIONS:
         return _dispatching(value, FUNCTIONS[value])
     return _followed(value) if _is_followed(value) else _untraced(value)
+
+
+@hook("twin_of_ufunc")
+def twin_of_ufunc(ufunc: np.ufunc) -> Any:
+    """Return the twin of a ufunc that a library's own code called with a traced array, or None."""
+    replacement = library_twin(ufunc)
+    return None if isinstance(replacement, _Ufunc) else replacement
 
 
 FOLLOWED = ("numpy.polynomial.",)

@@ -96,7 +96,9 @@ def on_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return apply_ufunc(ufunc, inputs, is_operator=False)
     match method:
         case "__call__":
-            return call_ufunc(ufunc, *inputs, **kwargs)
+            has_no_op = composition_of(ufunc) is None and op_of(ufunc) is None and ufunc.signature is None
+            replacement = HOOKS["twin_of_ufunc"](ufunc) if has_no_op else None
+            return call_ufunc(ufunc, *inputs, **kwargs) if replacement is None else replacement(*inputs, **kwargs)
         case "reduce" if ufunc in _REDUCTIONS:
             return _reduce(ufunc, _REDUCTIONS[ufunc], *inputs, **kwargs)
         case "accumulate" if ufunc in _ACCUMULATIONS:

@@ -82,6 +82,8 @@ MANY: list[Call] = [
     lambda x, v: [special.eval_jacobi(3, v, x, x / 3), special.eval_gegenbauer(3, v, x / 3), special.eval_genlaguerre(3, v, x)],
     lambda x, v: [special.eval_chebyt(np.arange(5)[:, None], x / 3), special.eval_chebyu(3, x), special.eval_laguerre(4, x)],
     lambda x, v: [special.eval_hermite(3, x), special.eval_hermitenorm(4, x), special.eval_chebyc(3, x)],
+    lambda x, v: [special.hermite(3)(x) * v, special.legendre(4)(x / 3), special.jacobi(3, 0.2, 0.4)(x / 3)],
+    lambda x, v: [special.genlaguerre(3, 0.5)(x) * v, special.chebyt(4)(x / 3), special.gegenbauer(3, 0.7)(x / 3)],
     lambda x, v: [special.jvp(v, x), special.jvp(1, x, 2), special.yvp(v, x + 1.0), special.kvp(v, x + 1.0, 2)],
     lambda x, v: [special.zeta(x + 1.2), special.zeta(x + 1.2, v), special.perm(4 + x, v)],
     lambda x, v: special.softplus(x) * v,
