@@ -56,4 +56,11 @@ def appended_array(x: Any, n: Any) -> Any:
     return np.sum(np.sin(ends)) * x
 
 
-PROGRAMS = {f.__name__: f for f in (rolled_loop, loop_that_leaves, checks, join, appended_list, appended_array)}
+def appended_columns(x: Any, n: Any) -> Any:
+    y = np.array([[0.25], [0.5]])
+    while y[0, -1] < n[0]:
+        y = np.hstack([y, y[:, -1:] + 0.5])
+    return np.sum(np.sin(y)) * x
+
+
+PROGRAMS = {f.__name__: f for f in (rolled_loop, loop_that_leaves, checks, join, appended_list, appended_array, appended_columns)}
