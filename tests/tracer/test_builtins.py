@@ -114,6 +114,8 @@ VECTORIZED: list[Call] = [
     lambda x: np.fromiter((a * 2 for a in x), float, 3),
     lambda x: np.fromfunction(lambda i, j: i * x[0] + j * x[1], (3, 4)),
     lambda x: sum(v * sum(i) for i, v in np.ndenumerate(np.outer(x, x))),
+    lambda x: np.array([a * b + 1 for a, b in np.broadcast(x, x[:2, None])]),
+    lambda x: np.full(np.broadcast(x, x[:2, None]).shape, np.broadcast(x, 1.0).size * x[0]),
 ]
 
 

@@ -232,6 +232,13 @@ def _indices_of(*arguments: Any) -> Items | None:
     return Items(math.prod(shape), lambda k: _indices(k, shape))
 
 
+@sequence(np.broadcast, library_twin(np.broadcast))
+def _broadcast_elements(*arguments: Any) -> Items | None:
+    if not any(isinstance(x, TracedArray) for x in arguments):
+        return None
+    return _zipped(*(as_traced(np.ravel(x)) for x in np.broadcast_arrays(*arguments)))
+
+
 @sequence(np.ndenumerate, library_twin(np.ndenumerate))
 def _enumerated_elements(*arguments: Any) -> Items | None:
     x = arguments[0] if len(arguments) == 1 else None

@@ -58,7 +58,7 @@ _SEARCHES = ("next", "any", "all")
 _EXTREMES = ("max", "min")
 _SEQUENCES = (
     "range", "prange", "xrange", "enumerate", "zip", "reversed", "pairwise", "product", "combinations",
-    "combinations_with_replacement", "permutations", "ndindex", "ndenumerate", "count",
+    "combinations_with_replacement", "permutations", "ndindex", "ndenumerate", "count", "broadcast",
 )  # fmt: skip
 """The names of functions that return what loops go over."""
 _COMPUTED = (ast.Name, ast.Attribute, ast.BinOp, ast.Subscript, ast.Call, ast.IfExp)

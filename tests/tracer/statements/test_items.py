@@ -103,6 +103,13 @@ def elements_with_indices(x: Any) -> Any:
     return s
 
 
+def elements_of_broadcast_arrays(x: Any) -> Any:
+    s = 0.0
+    for v, w in np.broadcast(x[:20], x[20:40, None]):
+        s = s * 0.9 + v * np.sin(w)
+    return s
+
+
 def known_arrays(x: Any) -> Any:
     s = 0.0
     for i in np.arange(1, 290):
@@ -119,6 +126,7 @@ def known_arrays(x: Any) -> Any:
     [
         numbered_from_one, strict_pairs, pairs_of_any_lengths, unpacked_arguments, backwards, filtered_positions, neighbours,
         products, pairs_of_bodies, indices_of_a_shape, elements_with_indices, known_arrays,
+        elements_of_broadcast_arrays,
     ],
 )  # fmt: skip
 def test_loops_over_calls_roll(function: Callable[..., Any]) -> None:

@@ -1,4 +1,4 @@
-"""``np.nditer`` over traced arrays, element by element in row-major order; its elements are views."""
+"""``np.nditer`` and ``np.broadcast`` over traced arrays, element by element in row-major order."""
 
 from __future__ import annotations
 
@@ -119,3 +119,36 @@ class Nditer:
 @twin(np.nditer)
 def nditer(op: Any, *args: Any, **kwargs: Any) -> Any:
     return Nditer(op, *args, **kwargs) if holds_traced(op) else np.nditer(op, *args, **kwargs)
+
+
+class Broadcast:
+    """An iterator over tuples of the elements of several arrays that are broadcast against each other."""
+
+    def __init__(self, *args: Any) -> None:
+        self._arrays = np.broadcast_arrays(*map(as_traced, args))
+        self.shape = self._arrays[0].shape
+        self.nd = self.ndim = len(self.shape)
+        self.size, self.numiter = math.prod(self.shape), len(args)
+        self.reset()
+
+    def reset(self) -> None:
+        self.index = 0
+
+    @property
+    def iters(self) -> tuple[Any, ...]:
+        return tuple(x.flat for x in self._arrays)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self.index >= self.size:
+            raise StopIteration
+        at = tuple(map(int, np.unravel_index(self.index, self.shape)))
+        self.index += 1
+        return tuple(x[at] for x in self._arrays)
+
+
+@twin(np.broadcast)
+def broadcast(*args: Any) -> Any:
+    return Broadcast(*args) if holds_traced(args) else np.broadcast(*args)
