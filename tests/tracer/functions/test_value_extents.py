@@ -182,6 +182,22 @@ PROGRAMS: dict[str, tuple[list[tuple[Any, ...]], Call]] = {
             for k in [np.sum(x > 0)]
         ],
     ),
+    "windows": (
+        VECTORS,
+        lambda x: [(np.hanning(k), np.hamming(k), np.blackman(k), np.bartlett(k)) for k in [np.sum(x > 0)]],
+    ),
+    "frequencies": (
+        VECTORS,
+        lambda x: [(np.fft.fftfreq(k), np.fft.fftfreq(k, 0.3), np.fft.rfftfreq(k)) for k in [1 + np.sum(x > 0)]],
+    ),
+    "indices of triangles": (
+        VECTORS,
+        lambda x: [
+            (np.triu_indices(k, 1), np.tril_indices(k), np.triu_indices(k, -1, 4), np.diag_indices(k))
+            + (np.triu_indices_from(np.ones((k, k))), np.tril_indices_from(np.ones((k, k)), -1))
+            for k in [np.sum(x > 0)]
+        ],
+    ),
     "arange": (
         COUNTED,
         lambda x, n: [(np.arange(k), np.arange(n), np.arange(k, 0, -1), np.arange(0.0, k * 1.0, 0.5)) for k in [np.sum(x > 0)]],

@@ -219,22 +219,54 @@ def writable(array: Any) -> Any:
     return traced
 
 
-def _of_static_values(function: Any) -> Any:
-    """Return a function of NumPy that makes arrays, whose results this trace may write traced values into."""
+def _of_static_values(function: Any, computed: Any = None) -> Any:
+    """Return a function of NumPy that makes arrays, whose results this trace may write traced values into. ``computed``: the same
+    function of sizes that are traced."""
 
     @functools.wraps(function)
     def create(*args: Any, **kwargs: Any) -> Any:
+        if computed is not None and any(map(is_computed, (*args, *kwargs.values()))):
+            return computed(*args, **kwargs)
         result = function(*args, **kwargs)
         return tuple(map(writable, result)) if type(result) is tuple else writable(result)
 
     return create
 
 
-for _creation in (
-    np.bartlett, np.blackman, np.diag_indices, np.fft.fftfreq, np.fft.rfftfreq, np.hamming, np.hanning,
-    np.tril_indices, np.triu_indices, np.vander,
-):  # fmt: skip
-    twin(_creation)(_of_static_values(_creation))
+def _window(weights: Callable[[Any], Any]) -> Any:
+    """Return a window of a traced number of points. ``weights``: those of points between -1 and 1."""
+
+    def window(M: Any) -> Any:
+        count = value_extent(as_traced(np.maximum(M, 0)), least=0)
+        gaps = as_traced(xp.maximum(as_traced(count) - 1, 1))
+        return weights((2.0 * positions((count,), 0) - (as_traced(count) - 1)) / gaps)
+
+    return window
+
+
+def triu_indices(n: Any, k: Any = 0, m: Any = None) -> Any:
+    """Return the indices of ``np.triu_indices``; the sizes may be traced."""
+    return np.nonzero(np.logical_not(tri(n, m, operator.index(k) - 1, bool)))
+
+
+def tril_indices(n: Any, k: Any = 0, m: Any = None) -> Any:
+    """Return the indices of ``np.tril_indices``; the sizes may be traced."""
+    return np.nonzero(tri(n, m, operator.index(k), bool))
+
+
+def _diag_indices(n: Any, ndim: Any = 2) -> Any:
+    return (arange(n),) * operator.index(ndim)
+
+
+for _creation, _computed in {
+    np.bartlett: _window(lambda t: xp.where(t <= 0, 1 + t, 1 - t)),
+    np.blackman: _window(lambda t: 0.42 + 0.5 * np.cos(np.pi * t) + 0.08 * np.cos(2.0 * np.pi * t)),
+    np.hamming: _window(lambda t: 0.54 + 0.46 * np.cos(np.pi * t)),
+    np.hanning: _window(lambda t: 0.5 + 0.5 * np.cos(np.pi * t)),
+    np.diag_indices: _diag_indices, np.fft.fftfreq: None, np.fft.rfftfreq: None,
+    np.tril_indices: tril_indices, np.triu_indices: triu_indices, np.vander: None,
+}.items():  # fmt: skip
+    twin(_creation)(_of_static_values(_creation, _computed))
 
 
 class _ArrayMeta(type):

@@ -29,7 +29,7 @@ from pullback.tracer.arrays.make import (
 )
 from pullback.tracer.arrays.masked import FUNCTIONS, Selection, gathered, masked_or_gathered
 from pullback.tracer.arrays.promotion import shapes_text
-from pullback.tracer.arrays.replacements import twin
+from pullback.tracer.arrays.replacements import library_twin, twin
 from pullback.tracer.arrays.tables import implements, register_method
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.value_extents import check_extents
@@ -202,13 +202,13 @@ def extract(condition: Any, arr: Any) -> Any:
 @implements(np.tril_indices_from)
 def tril_indices_from(arr: Any, k: int = 0) -> Any:
     x = as_traced(arr)
-    return np.tril_indices(x.shape[-2], k=operator.index(k), m=x.shape[-1])
+    return library_twin(np.tril_indices)(x.shape[-2], k=operator.index(k), m=x.shape[-1])
 
 
 @implements(np.triu_indices_from)
 def triu_indices_from(arr: Any, k: int = 0) -> Any:
     x = as_traced(arr)
-    return np.triu_indices(x.shape[-2], k=operator.index(k), m=x.shape[-1])
+    return library_twin(np.triu_indices)(x.shape[-2], k=operator.index(k), m=x.shape[-1])
 
 
 @implements(np.diag_indices_from)
@@ -216,7 +216,7 @@ def diag_indices_from(arr: Any) -> Any:
     x = as_traced(arr)
     if x.ndim < 2 or len(set(x.shape)) != 1:
         raise ValueError("All dimensions of input must be of equal length")
-    return np.diag_indices(x.shape[0], x.ndim)
+    return library_twin(np.diag_indices)(x.shape[0], x.ndim)
 
 
 @implements(np.mask_indices)

@@ -18,6 +18,8 @@ from pullback.tracer.arrays.arguments import axis_of, positions, xp
 from pullback.tracer.arrays.make import as_traced, cast, emit, full
 from pullback.tracer.arrays.replacements import twin_of
 from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.value_extents import is_computed
+from pullback.tracer.functions.numpy.creation import arange
 from pullback.tracer.functions.numpy.fft import (
     SWAPPED,
     complexes,
@@ -134,12 +136,17 @@ twin_of("scipy.fft.ifftshift")(ifftshift)
 
 @twin_of("numpy.fft.fftfreq", "scipy.fft.fftfreq")
 def fftfreq(n: Any, d: Any = 1.0, device: Any = None, **kwargs: Any) -> Any:
+    if is_computed(n):
+        k = arange(n)
+        return as_traced(xp.where(k < (n + 1) // 2, k, k - n)) * (1.0 / (n * d))
     count = operator.index(n)
     return as_traced(np.fft.fftfreq(count) * count) / (count * as_traced(d))
 
 
 @twin_of("numpy.fft.rfftfreq", "scipy.fft.rfftfreq")
 def rfftfreq(n: Any, d: Any = 1.0, device: Any = None, **kwargs: Any) -> Any:
+    if is_computed(n):
+        return arange(n // 2 + 1) * (1.0 / (n * d))
     count = operator.index(n)
     return as_traced(np.fft.rfftfreq(count) * count) / (count * as_traced(d))
 
