@@ -20,10 +20,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from pullback.ir.shapes.by_value import is_value_size
 from pullback.tracer.arrays.frame import Frame, current, frame_of
-from pullback.tracer.arrays.make import as_traced, cast, emit
+from pullback.tracer.arrays.make import as_traced, cast, emit, number_of_extent
 from pullback.tracer.arrays.mixed_numbers import as_condition, chosen, is_pythons
-from pullback.tracer.arrays.traced import Keyed, Listed, Tagged, TracedArray, has_rows
+from pullback.tracer.arrays.traced import Gathers, Keyed, Listed, Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.tree import Container, register
 from pullback.tracer.statements.catching import outcome, raise_here
 from pullback.tracer.statements.unbound import UNBOUND
@@ -351,13 +352,32 @@ def _is_numpys_bool(x: Any) -> bool:
 
 @operator_("truth")
 def truth_of(value: Any) -> Any:
-    """Return the truth of a choice, or of a list whose length values decide, a bool or a traced one; other values unchanged."""
+    """Return the truth of a choice, or of a list or an array whose length values decide, a bool or a traced one; other values
+    unchanged."""
     value = narrowed(value)
+    if isinstance(value, Gathers):
+        value = value.elements()
+    if isinstance(value, TracedArray) and any(map(is_value_size, value.shape)):
+        return _truth_of_one(value)
     if has_rows(value) or issubclass(type(value), Keyed):
         return value.length() != 0
     if not isinstance(value, Choice):
         return value
     return by_cases(value, _truth_of_case)
+
+
+def _truth_of_one(value: TracedArray) -> TracedArray:
+    """Return the truth of the one element of an array whose shape values decide. The program raises NumPy's ValueError if it has
+    another number of elements."""
+    flat = as_traced(np.ravel(value))
+    count = number_of_extent(flat.shape[0])
+    for holds, message in ((count > 0, EMPTY), (count < 2, SEVERAL)):
+        emit("check", holds, error="ValueError", message=message)
+    return as_traced(flat[0] != 0)
+
+
+EMPTY = "The truth value of an empty array is ambiguous. Use `array.size > 0` to check that an array is not empty."
+SEVERAL = "The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()"
 
 
 def _truth_of_case(case: Any) -> Any:

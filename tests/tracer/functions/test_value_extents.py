@@ -91,6 +91,13 @@ ROWS: list[tuple[Any, ...]] = [
 ]
 
 
+def written_at_tuples(x: Any) -> Any:
+    y, i = np.ones((3, len(x))), np.where(x > 0)
+    y[1, i] = x[i] * 2
+    y[2, i] += 1.0
+    return y
+
+
 def written(x: Any) -> Any:
     y = x[x > 0]
     view, column = y[1:], y.reshape(-1, 1)
@@ -181,6 +188,15 @@ PROGRAMS: dict[str, tuple[list[tuple[Any, ...]], Call]] = {
             (np.linspace(0, 1, k), np.linspace([0, 1], [2, 3], k), np.logspace(0, 2, k), np.geomspace(1, 100, k, endpoint=False))
             for k in [np.sum(x > 0)]
         ],
+    ),
+    "tuples of positions in keys": (
+        VECTORS,
+        lambda x: [(y[1, i], y[np.array([0]), i[0]], x[[i[0], i[0]]]) for y, i in [(np.stack([x, x * 2]), np.where(x > 0))]],
+    ),
+    "writes at tuples of positions": (VECTORS, written_at_tuples),
+    "partitions": (
+        VECTORS,
+        lambda x: [(np.partition(x, k)[k], x[np.argpartition(x, k)[k]]) for k in [np.minimum(np.sum(x > 0), len(x) - 1)]],
     ),
     "windows": (
         VECTORS,

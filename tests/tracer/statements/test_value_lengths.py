@@ -216,3 +216,31 @@ def test_a_carried_array_is_replaced_by_one_with_an_extent_of_the_body() -> None
     compiled, x = pb.jit(turned, guards=False), np.array([1.0])
     for n in (4.0, 100_000.0, 2_000_000.0):
         assert compiled(x, n) == turned(x, n)
+
+
+def test_truth_of_an_array_of_one_element() -> None:
+    def nearest(x: Any) -> Any:
+        total = 0.0
+        for n in range(len(x)):
+            selected = np.abs(x - x[n]) < 0.01
+            if selected.sum() == 1:
+                offset = x[selected] - 0.5
+                total += offset[0] if offset < 0 else offset[0] * 3.0
+        return total
+
+    def largest(x: Any) -> Any:
+        return 1.0 if x[x > 2.0] > 2.5 else 2.0
+
+    x = np.random.default_rng(0).uniform(size=80)
+    compiled = pb.jit(nearest, guards=False)
+    np.testing.assert_allclose(compiled(x), nearest(x), rtol=1e-13)
+    assert compiled.explain(x).statements[0].how.startswith("rolled")
+    compiled = pb.jit(largest, guards=False)
+    for y in (np.array([1.0, 3.0]), np.array([2.2, 1.0]), np.zeros(2), np.full(2, 3.0)):
+        try:
+            expected = largest(y)
+        except ValueError as error:
+            with pytest.raises(ValueError, match=str(error).split("(")[0][:40]):
+                compiled(y)
+        else:
+            assert compiled(y) == expected

@@ -121,7 +121,7 @@ def positional(x: TracedArray, key: Any) -> tuple[Any, ...]:
 @register_method("__getitem__")
 def getitem_or_select(x: TracedArray, key: Any) -> Any:
     """Return ``x[key]``, where the key may hold traced masks."""
-    key = unwritten(key)
+    key = _without_lists(unwritten(key))
     if holds_bool(key):
         x, key = without_bools(x, key)
     if not _may_select(key):
@@ -133,6 +133,14 @@ def getitem_or_select(x: TracedArray, key: Any) -> Any:
     return getitem(x, key) if masked_key is None else counted(masked_key.selection(x))
 
 
+def _without_lists(key: Any) -> Any:
+    """Return a key with arrays in place of the lists and tuples of selections in it, as ``np.where(mask)`` in a longer key."""
+    entries = key if isinstance(key, tuple) else (key,)
+    if not any(isinstance(e, list | tuple) and any(isinstance(i, Selection) for i in e) for e in entries):
+        return key
+    return tuple(xp.stack([gathered(i) for i in e]) if isinstance(e, list | tuple) else e for e in entries)
+
+
 def _may_select(key: Any) -> bool:
     items = key if isinstance(key, tuple) else (key,)
     return any(isinstance(i, TracedArray | Selection) for i in items)
@@ -141,7 +149,7 @@ def _may_select(key: Any) -> bool:
 @register_method("__setitem__")
 def setitem_or_choose(x: TracedArray, key: Any, value: Any) -> None:
     """Perform ``x[key] = value``, where the key may hold traced masks or ``value`` may be selected by one."""
-    key, value = unwritten(key), unwritten(value)
+    key, value = _without_lists(unwritten(key)), unwritten(value)
     if holds_bool(key):
         value = as_traced(gathered(value))
         if isinstance(key, TracedArray) and not x.readonly and (value.ndim <= x.ndim or is_one(value.shape[0])):

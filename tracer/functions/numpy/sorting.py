@@ -13,7 +13,17 @@ import numpy as np
 from pullback.ir.ops.library.sort import SORTABLE
 from pullback.ir.shapes.by_value import is_value_size, known_less
 from pullback.tracer.arrays.arguments import axis_of, permute, reshaped, xp
-from pullback.tracer.arrays.make import as_traced, cast, conform, emit, fresh, full, number_of_extent, static_ints
+from pullback.tracer.arrays.make import (
+    as_traced,
+    cast,
+    conform,
+    emit,
+    fresh,
+    full,
+    holds_traced,
+    number_of_extent,
+    static_ints,
+)
 from pullback.tracer.arrays.tables import implements, register_method
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.views import update
@@ -98,7 +108,14 @@ def _check_kth(kth: Any, kind: str, count: int) -> None:
     """Raise ValueError as NumPy does for an invalid ``kth`` or ``kind``."""
     if kind != "introselect":
         raise ValueError(f"select kind must be 'introselect' (got {kind!r})")
-    for k in np.atleast_1d(np.asarray(static_ints(kth))).ravel():
+    kth = static_ints(kth)
+    if holds_traced(kth):
+        k, most = as_traced(kth), as_traced(number_of_extent(count))
+        if k.dtype.kind not in "iu":
+            raise TypeError("Partition index must be integer")
+        emit("check", as_traced(xp.all((k >= -most) & (k < most))), error="ValueError", message="kth out of bounds")
+        return
+    for k in np.atleast_1d(np.asarray(kth)).ravel():
         if is_value_size(count):
             size: Any = number_of_extent(count)
             fits = (size == 0) | (size >= (int(k) + 1 if k >= 0 else -int(k)))
