@@ -1,4 +1,5 @@
-"""``next``, ``any``, ``all``, ``max`` and ``min`` of what generator expressions yield, and loops over ``itertools.count``."""
+"""``next``, ``any``, ``all``, ``max`` and ``min`` of what generator expressions yield, and loops over ``itertools.count`` and
+``itertools.accumulate``."""
 
 from __future__ import annotations
 
@@ -83,9 +84,36 @@ def appended_until_it_is_found(x: Array, t: float) -> Any:
     return np.array(out)
 
 
+def running_greatest(x: Array, t: float) -> Any:
+    return sum(v for v in itertools.accumulate(x, max) if v > t)
+
+
+def running_means(x: Array, t: float) -> Any:
+    total = 0.0
+    for i, v in enumerate(itertools.accumulate(x, lambda a, b: 0.9 * a + b, initial=t), 1):
+        total += v * v / i
+        if total > 1e4:
+            break
+    return total
+
+
+def first_above(x: Array, t: float) -> Any:
+    return next((i for i, v in enumerate(itertools.accumulate(x)) if v > t), None)
+
+
+def running_in_rows(x: Array, t: float) -> Any:
+    count = 0
+    for row in x[:60, None] * x[60:]:
+        for v in itertools.accumulate(row, func=lambda a, b: a + b if b > 0 else a):
+            if v > t:
+                count += 1
+    return count
+
+
 FUNCTIONS: list[Callable[..., Any]] = [
     first_index, first_square, first_without_default, first_in_a_try_statement, first_pair, first_of_each_row, some, every,
     up_to_the_one_that_decides, greatest_by_key, greatest_or_default, until_it_is_found, appended_until_it_is_found,
+    running_greatest, running_means, first_above, running_in_rows,
 ]  # fmt: skip
 NUMBERS = np.random.default_rng(2).normal(size=120)
 
@@ -118,6 +146,29 @@ def test_gradients_and_batches() -> None:
     rows = np.stack([NUMBERS, NUMBERS[::-1], -NUMBERS])
     expected_rows = [first_square(r, 1.0) for r in rows]
     np.testing.assert_array_equal(pb.vmap(first_square, in_axes=(0, None))(rows, 1.0), expected_rows)
+
+
+def test_gradients_of_running_sums() -> None:
+    x, step = NUMBERS[:60], 1e-6 * np.cos(np.arange(60.0))
+    expected = (running_means(x + step, 1.0) - running_means(x - step, 1.0)) / 2e-6
+    np.testing.assert_allclose(pb.grad(running_means)(x, 1.0) @ step / 1e-6, expected, rtol=1e-7)
+    rows = np.stack([x, -x])
+    by_row = pb.vmap(running_means, in_axes=(0, None))(rows, 1.0)
+    np.testing.assert_allclose(by_row, [running_means(r, 1.0) for r in rows], rtol=1e-14)
+
+
+def test_items_of_which_two_are_read_at_once() -> None:
+    def products(x: Array) -> Any:
+        total = 0.0
+        for a, b in itertools.pairwise(itertools.accumulate(x)):
+            total += a * b
+        for a, c in zip(itertools.accumulate(x), x, strict=True):
+            total += a * c
+        for a in itertools.accumulate(x[:0], initial=2.0):
+            total += a
+        return total
+
+    assert pb.jit(products)(NUMBERS) == products(NUMBERS)
 
 
 def test_a_function_of_the_users_that_has_the_name_of_a_builtin_one() -> None:

@@ -34,12 +34,13 @@ from pullback.tracer.user_code.errors import TraceError
 class Items:
     """A sequence of ``count`` items, of which ``at(k)`` is item ``k``; ``count`` and ``k`` are ints or traced ones. ``lists``:
     the lists whose elements are rows of arrays among what it goes over; ``length`` returns the number of items of a sequence
-    that iterations may change."""
+    that iterations may change; ``is_running``: an item is computed from the one before, so that each is read once, in order."""
 
     def __init__(
-        self, count: Any, at: Callable[[Any], Any], lists: Sequence[Listed] = (), length: Callable[[], int] | None = None
+        self, count: Any, at: Callable[[Any], Any], lists: Sequence[Listed] = (), length: Callable[[], int] | None = None,
+        is_running: bool = False,
     ) -> None:  # fmt: skip
-        self.counted, self.at, self.lists, self.length = count, at, lists, length
+        self.counted, self.at, self.lists, self.length, self.is_running = count, at, lists, length, is_running
 
     @property
     def is_endless(self) -> bool:
@@ -95,7 +96,8 @@ def items_of(function: Any, *arguments: Any, **keywords: Any) -> Any:
     make = _SEQUENCES.get(function) if isinstance(function, type | FunctionType) else None
     if make is not None and keywords:
         positional = _without_keywords(function, arguments, keywords)
-        return function(*arguments, **keywords) if positional is None else items_of(function, *positional)
+        result = None if positional is None else make(*positional)
+        return function(*arguments, **keywords) if result is None else result
     result = None if make is None else make(*arguments)
     return function(*arguments, **keywords) if result is None else result
 
@@ -133,13 +135,33 @@ def _counted(*arguments: Any) -> Items | None:
     return Items(ENDLESS, at)
 
 
+@sequence(itertools.accumulate)
+def _accumulated(*arguments: Any) -> Items | None:
+    function, initial = (*arguments[1:], None, None)[:2]
+    inner = items(arguments[0]) if len(arguments) in (1, 2, 3) else None
+    if inner is None or not inner.is_counted or inner.length is not None or inner.is_running:
+        return None
+    combined = operator.add if function is None else function
+    skipped = 0 if initial is None else 1
+    running: list[Any] = [None]  # a list, which is state of the blocks of a loop
+
+    def at(k: Any) -> Any:
+        if isinstance(k, int) and k == 0:
+            running[0] = inner.at(0) if initial is None else initial
+        else:
+            running[0] = combined(running[0], inner.at(k - skipped))
+        return running[0]
+
+    return Items(inner.count + skipped, at, inner.lists, is_running=True)
+
+
 @sequence(enumerate)
 def _enumerated(*arguments: Any) -> Items | None:
     inner = items(arguments[0]) if len(arguments) in (1, 2) else None
     if inner is None:
         return None
-    first = arguments[1] if len(arguments) == 2 else 0
-    return Items(inner.count, lambda k: (k + first, inner.at(k)), inner.lists, inner.length)
+    first, at = arguments[1] if len(arguments) == 2 else 0, inner.at
+    return Items(inner.count, lambda k: (k + first, at(k)), inner.lists, inner.length, inner.is_running)
 
 
 @sequence(zip)
@@ -159,7 +181,7 @@ def _zipped(*arguments: Any) -> Items | None:
 @sequence(reversed)
 def _reversed(*arguments: Any) -> Items | None:
     inner = items(arguments[0]) if len(arguments) == 1 else None
-    if inner is None:
+    if inner is None or inner.is_running:
         return None
     count = inner.count
 
@@ -174,7 +196,7 @@ def _reversed(*arguments: Any) -> Items | None:
 @sequence(itertools.pairwise)
 def _pairwise(*arguments: Any) -> Items | None:
     inner = items(arguments[0]) if len(arguments) == 1 else None
-    if inner is None or not inner.is_counted:
+    if inner is None or not inner.is_counted or inner.is_running:
         return None
     return Items(max(inner.count - 1, 0), lambda k: (inner.at(k), inner.at(k + 1)), inner.lists)
 
@@ -193,7 +215,7 @@ def _chosen(function: Any, *arguments: Any) -> Items | None:
     """Return the tuples of some of the items that a function of itertools chooses, by a table of the indices of these."""
     inner = items(tuple(arguments[0]) if _is_list(arguments[0]) else arguments[0]) if len(arguments) == 2 else None
     size = arguments[-1]
-    if inner is None or not inner.is_counted or type(size) is not int or not 0 < size <= MOST_CHOSEN:
+    if inner is None or not inner.is_counted or inner.is_running or type(size) is not int or not 0 < size <= MOST_CHOSEN:
         return None
     if _number_of_choices(function, inner.count, size) > MOST_TUPLES:
         return None
@@ -247,9 +269,9 @@ def _enumerated_elements(*arguments: Any) -> Items | None:
 
 
 def _parts(arguments: Sequence[Any]) -> list[Items] | None:
-    """Return each argument as items; None if only Python knows those of one."""
+    """Return each argument as items; None if only Python knows those of one, or computes one from another."""
     parts = list(map(items, arguments))
-    return None if any(p is None for p in parts) else [p for p in parts if p is not None]
+    return None if any(p is None or p.is_running for p in parts) else [p for p in parts if p is not None]
 
 
 def _indices(k: Any, shape: Sequence[int]) -> tuple[Any, ...]:
@@ -270,6 +292,9 @@ def _without_keywords(function: Any, arguments: Sequence[Any], keywords: dict[st
     lengths needs no ``strict``. None if there is none."""
     if function is enumerate and keywords.keys() == {"start"} and len(arguments) == 1:
         return (*arguments, keywords["start"])
+    if function is itertools.accumulate and not keywords.keys() - {"func", "initial"} and 1 <= len(arguments) <= 2:
+        functions = [*arguments[1:], *([keywords["func"]] if "func" in keywords else [])]
+        return (arguments[0], *(functions or [None]), keywords.get("initial")) if len(functions) < 2 else None
     if function is zip and keywords.keys() == {"strict"}:
         counts = list(map(_known_count, arguments))
         is_equal = all(n is not None and type(n) is type(counts[0]) and n == counts[0] for n in counts)

@@ -59,6 +59,7 @@ _EXTREMES = ("max", "min")
 _SEQUENCES = (
     "range", "prange", "xrange", "enumerate", "zip", "reversed", "pairwise", "product", "combinations",
     "combinations_with_replacement", "permutations", "ndindex", "ndenumerate", "count", "broadcast",
+    "accumulate",
 )  # fmt: skip
 """The names of functions that return what loops go over."""
 _COMPUTED = (ast.Name, ast.Attribute, ast.BinOp, ast.Subscript, ast.Call, ast.IfExp)
