@@ -366,6 +366,8 @@ def _elements_of(value: Any) -> Items | None:
 def _is_uniform(elements: Sequence[Any]) -> bool:
     """Return whether all elements are trees of one structure, whose leaves have one type each."""
     first: Any = None
+    if any(map(_holds_rows, elements)):
+        return False
     for element in elements:
         leaves, tree = flatten(element)
         kind = bare(tree), [_type_of(x) for x in leaves]
@@ -373,6 +375,11 @@ def _is_uniform(elements: Sequence[Any]) -> bool:
         if kind != first or not leaves or None in kind[1]:
             return False
     return True
+
+
+def _holds_rows(element: Any) -> bool:
+    """Return whether an element is, or holds, a list of rows of arrays, whose length values may decide."""
+    return has_rows(element) or (type(element) in (list, tuple) and any(map(_holds_rows, element)))
 
 
 def _type_of(leaf: Any) -> Any:

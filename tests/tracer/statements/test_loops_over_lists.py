@@ -253,3 +253,19 @@ def test_elements_of_several_types_keep_their_types() -> None:
         return result
 
     assert pb.jit(kinds)(X) == kinds(X)
+
+
+def test_loops_over_lists_of_lists_of_several_lengths() -> None:
+    def of_groups(x: Any, k: Any) -> Any:
+        groups = [[x[i] for i in range(len(x)) if k[i] == g] for g in range(6)]
+        total = 0.0
+        for g in groups:
+            for v in g:
+                total += v * len(g)
+        return total, [sum(g) / len(g) if g else 0.0 for g in groups], groups
+
+    compiled = pb.jit(of_groups, guards=False)
+    x = np.random.default_rng(0).normal(size=70)
+    for k in (np.arange(70) % 6, np.arange(70) % 3, np.arange(70) // 10):
+        assert repr(compiled(x, k)) == repr(of_groups(x, k))
+    np.testing.assert_allclose(pb.grad(lambda x: compiled(x, np.arange(70) % 7)[0])(x), np.where(np.arange(70) % 7 == 6, 0, 10.0))
