@@ -18,7 +18,7 @@ from pullback.codegen.lower.block import BlockLowering
 from pullback.codegen.lower.control_flow import lower_scan, lower_switch, lower_while
 from pullback.codegen.lower.copies import ArrayCopy, CopyLog
 from pullback.codegen.lower.donated_results import sunk
-from pullback.codegen.lower.written_parts import into_part, replaces_part
+from pullback.codegen.lower.written_parts import into_part, is_part_update
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Function, Instruction, Module
 from pullback.ir.core.types import I64, RefType, Type
@@ -115,34 +115,44 @@ class Lowering(BlockLowering):
                     self.log_copy(b, base)
 
     def update_of(self, instruction: Instruction) -> Instruction | None:
-        """Return the update in place of which a group alone computes the value, into memory that nothing else reads or writes
-        until then."""
-        if self.target != "cpu" or len(instruction.results) != 1:
+        """Return the update in place of which a group computes the value, in memory that nothing else reads or writes until then;
+        the other results are scalars."""
+        if self.target != "cpu" or sum(bool(v.type.shape) for v in instruction.results) > 1:
             return None
-        value = instruction.result
-        following = self.block.instructions[self.position + 1 : self.last_use[value] + 1]
-        if not following or any(value in i.operands for i in following[:-1]) or value in self.block.results:
-            return None
-        update = following[-1]
-        if update.operands.count(value) != 1 or update.operands[-1] is not value or not replaces_part(update):
-            return None
-        own = self.holder(update.operands[0])
-        others = [v for i in (instruction, *following[:-1]) for v in (*i.operands, *i.results)]
-        others += update.operands[1:]
-        is_last = own not in self.fixed and self.last_use.get(own) == self.last_use[value] and own not in map(self.holder, others)
-        return update if is_last and self.holder(value) is value and all(v in self.memory for v in update.operands[:-1]) else None
+        for value in instruction.results:
+            following = self.block.instructions[self.position + 1 : self.last_use[value] + 1]
+            is_last = following and value not in self.block.results and self.holder(value) is value
+            if is_last and self.is_only_reader(following[-1], value, (instruction, *following[:-1])):
+                return following[-1]
+        return None
+
+    def is_only_reader(self, update: Instruction, value: Value, before: Sequence[Instruction]) -> bool:
+        """Return whether an instruction is an update by a value, the only one that reads it, of memory that is not used between
+        the first of the instructions ``before``, which computes the value, and the update. The first one may read the base."""
+        if not is_part_update(update) or update.operands.count(value) != 1 or update.operands[-1] is not value:
+            return False
+        base, own = update.operands[0], self.holder(update.operands[0])
+        first, *between = before
+        used = [v for i in between for v in (*i.operands, *i.results)]
+        others = [*used, *update.operands[1:], *first.results, *(v for v in first.operands if v is not base)]
+        is_last = own not in self.fixed and self.last_use.get(own) == self.last_use[value]
+        is_known = all(v in self.memory for v in update.operands[:-1]) and first.operands.count(base) < 2
+        return is_last and is_known and value not in used and own not in map(self.holder, others)
 
     def is_written_in_place(self, b: Builder, instruction: Instruction) -> bool:
-        """Launch the kernel of a group that writes the part of an array that an update replaces; return whether there is one."""
+        """Launch the kernel of a group that updates the part of an array; return whether there is one."""
         update = self.update_of(instruction)
         if update is None or self.layout(update.operands[0]) != "c":
             return False
         base, *indices, value = update.operands
         draft = group_draft(instruction, tuple(self.layout(v) for v in instruction.operands), {}, self.target)
-        moved = into_part(draft, update)
+        moved = into_part(draft, instruction, update)
         if moved is None:
             return False
-        references = [*(self.memory[v] for v in instruction.operands), *(self.dense(b, v) for v in indices), self.memory[base]]
+        others = [v for v in instruction.results if v is not value]
+        self.memory.update((v, self.result_buffer(b, v)) for v in others)
+        values = [*(v for v in instruction.operands if v is not base), *others]
+        references = [*(self.memory[v] for v in values), *(self.dense(b, v) for v in indices), self.memory[base]]
         params = {"kernel": self.kernel_name(moved.kernel), "sizes": moved.sizes}
         b.append(Instruction(launch, tuple(references), (), params, (), instruction.loc))
         self.written.add(update)

@@ -6,50 +6,55 @@ The value of an update is then not stored elsewhere first, which costs a buffer,
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from pullback.codegen.kernels.builder import Draft
 from pullback.codegen.kernels.elements import wrapped
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Function, Instruction, walk
+from pullback.ir.core.structure import Block, Function, Instruction, substitute_values, walk
 from pullback.ir.core.types import I64, Extent, RefType
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.index import Place, Scatter
-from pullback.ir.ops.kernel.kernel import Store
+from pullback.ir.ops.kernel.kernel import Load, Store
 from pullback.ir.shapes.extents import renamed_extent
 
 
-def replaces_part(i: Instruction) -> bool:
-    """Return whether an instruction replaces a part of an array: a regular one, at single indices of the other axes."""
-    if not isinstance(i.op, Place | Scatter) or i.op.accumulate or i.operands[-1].type.dtype.is_complex:
+def is_part_update(i: Instruction) -> bool:
+    """Return whether an instruction updates a part of an array: a regular one, at single indices of the other axes."""
+    if not isinstance(i.op, Place | Scatter) or i.operands[-1].type.dtype.is_complex:
         return False
     return not any(v.type.shape for v in i.operands[1:-1])
 
 
-def into_part(draft: Draft, update: Instruction) -> Draft | None:
+def into_part(draft: Draft, group: Instruction, update: Instruction) -> Draft | None:
     """Return the kernel of a group that computes the value of an update, with the indices of the update as further operands, and
-    its base in the place of the result: it writes the part that the update replaces. None if it reads what it has written, or
-    counts the elements in another way."""
-    out = draft.kernel.parameters[-1]
+    its base in the place of that result: it updates the part. The base is no operand of its own then. None if the kernel reads
+    what it has written, or counts the elements in another way."""
+    base, value = update.operands[0], update.operands[-1]
     if draft.scratch or draft.failures or not all(isinstance(e, int | str) for e in draft.sizes):
         return None
+    out = draft.kernel.parameters[len(group.operands) + group.results.index(value)]
     names = {f"s{k}": e for k, e in enumerate(draft.sizes)}
-    if tuple(renamed_extent(e, names) for e in out.type.shape) != update.operands[-1].type.shape:
+    if tuple(renamed_extent(e, names) for e in out.type.shape) != value.type.shape:
         return None
     users = [i for i in walk(draft.kernel.body) if out in i.operands]
     if not all(type(i.op) is Store and not i.op.masked and i.operands.index(out) == 1 for i in users):
         return None
-    return _Moved(draft, update).draft()
+    own = draft.kernel.parameters[group.operands.index(base)] if base in group.operands else None
+    moved = _Moved(draft, update, out, own)
+    return moved.draft() if own is None or moved.reads_before_it_writes(draft.kernel.body) else None
 
 
 class _Moved:
-    """The kernel of a group whose stores are moved to a part of an array."""
+    """The kernel of a group whose stores to ``old`` are moved to a part of an array. ``own``: the parameter by which the kernel
+    reads the array, if it does."""
 
-    def __init__(self, draft: Draft, update: Instruction) -> None:
+    def __init__(self, draft: Draft, update: Instruction, old: Value, own: Value | None) -> None:
         self.update = update
         self.kernel = draft.kernel
         self.names: dict[Extent, str] = {e: f"s{k}" for k, e in enumerate(draft.sizes)}
         self.head = Builder(update.loc)
-        self.old = draft.kernel.parameters[-1]
+        self.old, self.own = old, own
         base, *indices, _ = update.operands
         self.out = Value(RefType(base.type.dtype, tuple(map(self.size, base.type.shape))), self.old.name)
         self.indices = [Value(RefType(v.type.dtype, ()), "at") for v in indices]
@@ -91,7 +96,10 @@ class _Moved:
     def draft(self) -> Draft:
         """Return the kernel and how to launch it."""
         body = self.block(self.kernel.body)
-        parameters = (*body.parameters[:-1], *self.indices, self.out)
+        if self.own is not None:
+            body = substitute_values(body, {self.own: self.out})
+        others = [v for v in body.parameters if v not in (self.old, self.own)]
+        parameters = (*others, *self.indices, self.out)
         whole = Block(parameters, (*self.head.instructions, *body.instructions), body.results)
         return Draft(kernel=Function(self.kernel.name, whole, self.kernel.kind), sizes=tuple(self.names))
 
@@ -102,7 +110,10 @@ class _Moved:
             if self.old in i.operands:
                 b = Builder(i.loc, instructions)
                 value, _, *index = i.operands
-                instructions.append(replace(i, operands=(value, self.out, *self.moved(b, index))))
+                moved = self.moved(b, index)
+                if self.update.op.accumulate:  # type: ignore[attr-defined]
+                    value = b.add(b.load(self.out, *moved), value)
+                instructions.append(replace(i, operands=(value, self.out, *moved)))
             else:
                 instructions.append(replace(i, regions=tuple(map(self.block, i.regions))) if i.regions else i)
         return replace(block, instructions=tuple(instructions))
@@ -119,3 +130,34 @@ class _Moved:
             scaled = position if step is None else b.mul(position, step)
             result.append(scaled if start is None else b.add(scaled, start))
         return result
+
+    def reads_before_it_writes(self, block: Block) -> bool:
+        """Return whether a kernel reads the array only at the elements that it writes, each before it writes it."""
+        definitions = {v: i for i in (*self.head.instructions, *walk(block)) for v in i.results}
+        return self._reads_before_it_writes(block, definitions)
+
+    def _reads_before_it_writes(self, block: Block, definitions: dict[Value, Instruction]) -> bool:
+        written: list[tuple[Any, ...]] = []
+        read: list[tuple[Any, ...]] = []
+        for i in block.instructions:
+            if self.own in i.operands:
+                if type(i.op) is not Load or i.op.masked or written:
+                    return False
+                read.append(tuple(_expression(v, definitions) for v in i.operands[1:]))
+            elif self.old in i.operands:
+                b = Builder()
+                index = self.moved(b, list(i.operands[2:]))
+                known = {**definitions, **{v: k for k in b.instructions for v in k.results}}
+                written.append(tuple(_expression(v, known) for v in index))
+            elif not all(self._reads_before_it_writes(region, definitions) for region in i.regions):
+                return False
+        return not read or (len(written) == 1 and all(index == written[0] for index in read))
+
+
+def _expression(value: Value, definitions: dict[Value, Instruction]) -> Any:
+    """Return what equal indices have in common: their definition, down to parameters and the indices of loops."""
+    i = definitions.get(value)
+    if i is None or i.op.name not in ("add", "mul", "extent", "const"):
+        return value
+    operands = [_expression(v, definitions) for v in i.operands]
+    return i.op.name, tuple(sorted(i.params.items(), key=str)), frozenset(operands), len(operands)

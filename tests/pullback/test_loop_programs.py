@@ -275,6 +275,29 @@ program(
     [np.arange(12.0).reshape(4, 3), f64(1.5, -2.0, 0.25)],
 )
 program(
+    "parts of arrays, read and written at once, and what must be read before",
+    """func f(%y: f64[7], %s: f64[3]) -> (f64[7], f64[4]) {
+  %b0: f64[7], %t0: f64[4] = scan %y, %s {carried=1, length=[4], reverse=false, sliced=0} (%i: i64[], %b: f64[7], %s0: f64[3]) {
+    %k: f64[] = cast %i {dtype=f64}
+    %v: f64[3] = broadcast %k {axes=[0]}
+    %m: i64[] = define_extent %i {extent=[v0]}
+    %p: f64[3] = slice %b {start=[v0], step=[1]}
+    %w: f64[3] = mul %p, %v
+    %t: f64[] = sum %w {axes=[0]}
+    %d: f64[7] = slice_set %b, %w {start=[v0], step=[1]}
+    %q: f64[2] = slice %d {start=[1], step=[1]}
+    %u: f64[2] = mul %q, %q
+    %e: f64[7] = slice_set %d, %u {start=[0], step=[1]}
+    %z: f64[2] = slice %s0 {start=[1], step=[1]}
+    %r: f64[2] = neg %z
+    %h: f64[7] = slice_add %e, %r {start=[2], step=[2]}
+    yield %h, %t
+  }
+  return %b0, %t0
+}""",
+    [np.linspace(-1, 2, 7), f64(1.5, -2.0, 0.25)],
+)
+program(
     "loops in loops, sequences of sequences",
     """func f(%x: f64[3], %w: f64[2,4,3]) -> (f64[3], f64[2,4,3], f64[2]) {
   %a: f64[3], %p: f64[2,4,3], %q: f64[2] = scan %x, %w {carried=1, length=[2], reverse=false, sliced=1} \
@@ -751,6 +774,7 @@ SHOWN = {
     "switch": "a branch in a loop",
     "in_place": "a loop in a loop, written in place",
     "parts": "parts of arrays, computed where they are written",
+    "parts_read": "parts of arrays, read and written at once, and what must be read before",
     "exchanged": "arrays exchanged, one of them written in place, and a new one",
 }
 
