@@ -131,7 +131,7 @@ def _with_labelled(function: Any, replacement: Any) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         if args and has_rows(args[0]) and function in SEQUENCES:
             return SEQUENCES[function](args[0].array(), *args[1:], **kwargs)
-        args = tuple([a.array() if has_rows(a) else a for a in args])
+        args = tuple(map(_without_rows, args))
         if not (holds_labelled(args) or holds_labelled(kwargs)):
             return replacement(*args, **kwargs)
         if function in CONVERTING or _is_traced(args, kwargs):
@@ -140,6 +140,13 @@ def _with_labelled(function: Any, replacement: Any) -> Any:
 
     call.__wrapped__ = function
     return call
+
+
+def _without_rows(x: Any) -> Any:
+    """Return an argument with arrays in place of the lists with rows in it, which may be in a list or tuple."""
+    if has_rows(x):
+        return x.array()
+    return type(x)(map(_without_rows, x)) if type(x) in (list, tuple) and any(map(has_rows, x)) else x
 
 
 def _is_traced(args: Any, kwargs: Any) -> bool:

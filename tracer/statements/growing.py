@@ -22,6 +22,7 @@ from pullback.tracer.arrays.frame import current, frame_of
 from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, full, literal, number_of_extent
 from pullback.tracer.arrays.mixed_numbers import column_name, column_tags, mixed, number_of_path, tag_value, tags_named
 from pullback.tracer.arrays.ordering import is_undecided_order, order_of, sorted_items
+from pullback.tracer.arrays.tables import hook
 from pullback.tracer.arrays.traced import Gathers, Keyed, Listed, Tagged, TracedArray
 from pullback.tracer.arrays.tree import Container, TreeDef, bare, flatten, register
 from pullback.tracer.arrays.value_extents import value_extent
@@ -1218,18 +1219,48 @@ def _new_list(kind: Any, *elements: Any) -> Any:
         return kind(*elements)
     frame.root.has_lists = True
     if not frame.root.grows:
+        if frame.root.grows is None and len(elements) == 1 and _is_by_value(elements[0]):
+            raise _needs_rows()
         return kind(*elements)
     growing = GrowingList if kind is list else GrowingDeque
     elements = tuple(x.sequence() if isinstance(x, Keyed) else x for x in elements)
     if len(elements) == 1 and isinstance(elements[0], GrowingList) and elements[0].rows is not None:
         return elements[0].copy_as(growing)
-    own = elements[0].elements() if len(elements) == 1 and isinstance(elements[0], Gathers) else None
-    if own is not None and own.ndim == 1 and is_value_size(own.shape[0]):
-        result, count = growing(), own.shape[0]
-        result.rows = Rows(flatten(own)[1], [fresh(own)], [""], number_of_extent(count), count)
-        result.rows.least, result.rows.most = 0, count
-        return result
+    if len(elements) == 1 and _is_by_value(elements[0]):
+        return _elements_of(elements[0].elements(), growing, "")
     return growing(list(*elements))
+
+
+def _is_by_value(x: Any) -> bool:
+    """Return whether a value is an array of rank 1 whose length values decide, as a selection of elements."""
+    return isinstance(x, Gathers) and x.elements().ndim == 1 and is_value_size(x.elements().shape[0])
+
+
+def _needs_rows() -> TraceError:
+    """Return the error after which the function is traced anew with lists as rows of arrays."""
+    error = TraceError("a list of the elements of an array whose length depends on values; loop over the array")
+    error.wants_lists = True
+    return error
+
+
+def _elements_of(x: TracedArray, growing: Callable[[], GrowingList], weak: str) -> GrowingList:
+    """Return a list of the elements of an array whose length values decide. ``weak``: their type, if these are Python's."""
+    result, count = growing(), x.shape[0]
+    result.rows = Rows(flatten(x)[1], [fresh(x)], [weak], number_of_extent(count), count)
+    result.rows.least, result.rows.most = 0, count
+    return result
+
+
+@hook("listed_by_value")
+def _listed_by_value(x: TracedArray, weak: str) -> Any:
+    """Return the Python numbers of an array whose length values decide."""
+    root = frame_of().root
+    if x.ndim != 1 or not root.rolls:
+        raise TraceError("a list of the elements of an array whose length depends on values; loop over the array")
+    root.has_lists = True
+    if not root.grows:
+        raise _needs_rows()
+    return _elements_of(x, GrowingList, weak)
 
 
 NEW.update({list: _new_list, deque: _new_list})

@@ -50,7 +50,12 @@ def error(kind: Any, *args: Any, **kwargs: Any) -> Any:
     is_class = isinstance(kind, type) and issubclass(kind, Exception)
     if is_class and not _is_library(kind) and is_deferred(args, kwargs) and not is_caught():
         return Deferred(kind, args, kwargs)
-    return kind(*args, **kwargs)
+    try:
+        return kind(*args, **kwargs)
+    except TypeError as other:
+        if not callable(kind):  # as NotImplemented, which is raised by mistake
+            frame_of().root.raised_again.append(other)
+        raise
 
 
 @operator("raise again")

@@ -103,6 +103,8 @@ CREATION: list[Call] = [
     lambda x: np.eye(3, k=-1, dtype=np.float32),
     lambda x: np.identity(4) * x[0],
     lambda x: np.tri(3, 4, 1) * x,
+    lambda x: [np.concatenate([[1.0, 2.0], [x[0, 0], x[0, 1]]]), np.concatenate(((x[0, 0], 3.0), (1.0,)))],
+    lambda x: [f([[1.0, 2.0], [x[0, 0], x[0, 1]]]) for f in (np.stack, np.hstack, np.vstack, np.dstack, np.column_stack)],
     lambda x: np.arange(4) * x,
     lambda x: np.arange(1, 9, 2.0) * x,
     lambda x: np.linspace(0, 1, 4) * x,

@@ -314,3 +314,15 @@ def test_an_assertion_that_is_false_on_one_path_is_a_check(name: str) -> None:
     with pytest.raises(AssertionError) as raised:
         compiled(4 * x)
     assert str(raised.value) == str(expected.value)
+
+
+def test_a_raise_statement_of_what_is_no_exception() -> None:
+    def checked(x: Any) -> Any:
+        if x[0] < 0:
+            raise NotImplemented("negative")  # noqa: F901
+        return x * 2
+
+    compiled = pb.jit(checked, guards=False)
+    np.testing.assert_array_equal(compiled(np.ones(3)), np.full(3, 2.0))
+    with pytest.raises(TypeError, match="not callable"):
+        compiled(-np.ones(3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -244,3 +245,51 @@ def test_truth_of_an_array_of_one_element() -> None:
                 compiled(y)
         else:
             assert compiled(y) == expected
+
+
+def matched(x: Any) -> Any:
+    order, free = np.argsort(-x), list(np.nonzero(x > 0.2)[0])
+    owners = np.full(x.size, -1)
+    for i in order:
+        if not free:
+            break
+        distances = np.abs(x[i] - 1.1 * x[free])
+        k = np.argmin(distances)
+        if distances[k] < 0.1:
+            owners[free[k]] = i
+            free.pop(k)
+    return owners
+
+
+def intervals(x: Any) -> Any:
+    starts, ends = deque([0]), deque([-1])
+    starts.extend(np.flatnonzero(x > 0.6).tolist())
+    ends.extend((np.flatnonzero(x > 0.4) + 1).tolist())
+    ends.append(len(x))
+    result = []
+    while starts[-1] > ends[0]:
+        while starts[0] <= ends[0]:
+            starts.popleft()
+        while ends[0] < starts[0]:
+            ends.popleft()
+        result.append([starts[0], ends[0]])
+    return np.array(result)
+
+
+def numbers(x: Any) -> Any:
+    values = x[x > 0.5].tolist()
+    values.append(0.5)
+    total = 0.0
+    for v in values:
+        total = total * 0.5 + v
+    return total, len(values)
+
+
+@pytest.mark.parametrize("program", [matched, intervals, numbers])
+def test_lists_of_the_elements_of_arrays_by_value(program: Callable[..., Any]) -> None:
+    compiled = pb.jit(program, guards=False)
+    for seed in range(3):
+        x = np.random.default_rng(seed).uniform(size=60)
+        result, expected = compiled(x), program(x)
+        assert np.shape(result) == np.shape(expected)
+        np.testing.assert_allclose(result, expected, rtol=1e-13)

@@ -11,10 +11,10 @@ import numpy as np
 
 from pullback.ir.shapes.by_value import extents_differ, is_value_size
 from pullback.tracer.arrays.arguments import axis_of, existing, reshaped, xp
-from pullback.tracer.arrays.make import as_traced, cast, conform, emit, expand, extent_of, number_of_extent, promote
+from pullback.tracer.arrays.make import as_traced, cast, conform, emit, expand, extent_of, holds_traced, number_of_extent, promote
 from pullback.tracer.arrays.replacements import SEQUENCES, twin
 from pullback.tracer.arrays.tables import implements
-from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.traced import TracedArray, has_rows
 from pullback.tracer.arrays.value_extents import check_some, is_computed
 from pullback.tracer.user_code.errors import TraceError
 
@@ -245,14 +245,18 @@ SEQUENCES.update({np.hstack: horizontal_rows, np.column_stack: columns_of_rows})
 SEQUENCES.update(dict.fromkeys((np.dstack, np.block), unsupported_rows))
 
 
-def _as_it_is(function: Any) -> Any:
-    """Return a function that calls another one."""
+def _of_arrays(function: Any) -> Any:
+    """Return a function that calls another one, with arrays in place of lists of traced numbers among what it joins."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if args and function is not np.block and isinstance(args[0], list | tuple) and not has_rows(args[0]):
+            parts = [as_traced(x) if isinstance(x, list | tuple) and holds_traced(x) else x for x in args[0]]
+            if any(new is not old for new, old in zip(parts, args[0], strict=True)):
+                args = (parts, *args[1:])
         return function(*args, **kwargs)
 
     return call
 
 
 for _function in SEQUENCES:
-    twin(_function)(_as_it_is(_function))
+    twin(_function)(_of_arrays(_function))

@@ -25,7 +25,7 @@ from pullback.tracer.arrays.make import (
 from pullback.tracer.arrays.masked import FUNCTIONS, Selection, Unmasked, chosen_of, counted, gathered, unwritten
 from pullback.tracer.arrays.replacements import twin
 from pullback.tracer.arrays.tables import implements, register_method
-from pullback.tracer.arrays.traced import Keyed, Listed, Tagged, TracedArray
+from pullback.tracer.arrays.traced import Keyed, Listed, Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.value_extents import seen
 from pullback.tracer.functions.numpy.assignment import setitem
 from pullback.tracer.functions.numpy.indexing import check_mask_shape, getitem, holds_bool, is_static_mask, without_bools
@@ -134,11 +134,19 @@ def getitem_or_select(x: TracedArray, key: Any) -> Any:
 
 
 def _without_lists(key: Any) -> Any:
-    """Return a key with arrays in place of the lists and tuples of selections in it, as ``np.where(mask)`` in a longer key."""
+    """Return a key with arrays in place of the lists and tuples of selections in it, as ``np.where(mask)`` in a longer key, and
+    of lists with rows."""
     entries = key if isinstance(key, tuple) else (key,)
-    if not any(isinstance(e, list | tuple) and any(isinstance(i, Selection) for i in e) for e in entries):
-        return key
-    return tuple(xp.stack([gathered(i) for i in e]) if isinstance(e, list | tuple) else e for e in entries)
+    new = tuple(map(_as_array, entries))
+    return key if all(a is b for a, b in zip(new, entries, strict=True)) else new
+
+
+def _as_array(entry: Any) -> Any:
+    """Return an entry of a key as an array, if it is a list with rows, or one or a tuple of selections; else the entry."""
+    if has_rows(entry):
+        return entry.array()
+    is_list = isinstance(entry, list | tuple) and any(isinstance(i, Selection) for i in entry)
+    return xp.stack([gathered(i) for i in entry]) if is_list else entry
 
 
 def _may_select(key: Any) -> bool:
