@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from pullback.ir.shapes.by_value import is_value_size
+from pullback.tracer.arrays.concretize import decides
 from pullback.tracer.arrays.frame import Frame, current, frame_of
 from pullback.tracer.arrays.make import as_traced, cast, emit, number_of_extent
 from pullback.tracer.arrays.mixed_numbers import as_condition, chosen, is_pythons
@@ -461,10 +462,21 @@ def contains(container: Any, item: Any) -> Any:
         return container.contains(item)
     if isinstance(container, Listed):
         container = container.contents()
+    if type(container) is range and isinstance(item, TracedArray) and not item.shape and not decides(item):
+        return _is_in_range(container, item)
     if type(container) not in (tuple, list) or not _is_compared(container, item):
         return item in container
     elements = list(map(narrowed, container))
     return _any(_equality(e, item) if isinstance(e, Choice) else e is item or _is_equal(item, e) for e in elements)
+
+
+def _is_in_range(container: range, item: TracedArray) -> Any:
+    """Return whether a number is one of a range."""
+    if not container:
+        return False
+    least, most = sorted((container[0], container[-1]))
+    is_within = np.logical_and(item >= least, item <= most)
+    return _any([np.logical_and(is_within, (item - least) % abs(container.step) == 0)])
 
 
 def _is_equal(item: Any, element: Any) -> Any:

@@ -250,3 +250,26 @@ def test_derivatives_through_steps_that_values_decide() -> None:
     direction = np.cos(np.arange(20))
     slope = (scaled_sum(x + 1e-6 * direction, steps) - scaled_sum(x - 1e-6 * direction, steps)) / 2e-6
     assert abs(gradient @ direction - slope) < 1e-8
+
+
+def test_membership_in_a_range_of_an_index_by_value() -> None:
+    def program(x: Any) -> Any:
+        total, count, indices = 0.0, 0, range(len(x))
+        for i in indices:
+            if i + 1 not in indices:
+                continue
+            count += i in range(3, 50, 2)
+            if i in range(50, 3, -3) or i in range(0):
+                total -= x[i]
+            if x[i + 1] - x[i] > 0.9:
+                total = total * 0.5 + x[i]
+                break
+            total = total * 0.9 + x[i]
+        return total, count, np.argmax(x) in range(10, 60), x[0] in range(3)
+
+    compiled = pb.jit(program, guards=False)
+    for seed in range(4):
+        x = np.random.default_rng(seed).uniform(size=80)
+        x[0] = seed
+        assert compiled(x) == pytest.approx(program(x), rel=1e-12)
+        assert compiled.explain(x).statements[0].how.startswith("rolled")
