@@ -12,8 +12,9 @@ from pullback.tracer.arrays.arguments import reshaped
 from pullback.tracer.arrays.concretize import known_value
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import as_traced, cast, convert, emit, fresh, literal
-from pullback.tracer.arrays.tables import HOOKS, hook, register_method
+from pullback.tracer.arrays.tables import hook, register_method
 from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.syntax.table import PREFIX, operator_called
 from pullback.tracer.user_code.errors import TraceError
 
 DTYPES: dict[str, Any] = {"bool": np.bool_, "int": np.int64, "float": np.float64, "complex": np.complex128}
@@ -94,7 +95,7 @@ MOST_LISTED = 2000
 def tolist(a: TracedArray) -> Any:
     """Return the elements as Python numbers, in nested lists."""
     if any(map(is_value_size, a.shape)):
-        return HOOKS["listed_by_value"](a, _KINDS[a.dtype.kind])
+        return operator_called(PREFIX + "listed by value")(a, _KINDS[a.dtype.kind])
     if a.size > MOST_LISTED:
         raise TraceError(f"a list of more than {MOST_LISTED} elements of a traced array; index the array, or loop over it")
     return _listed(a)

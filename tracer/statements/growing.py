@@ -22,7 +22,6 @@ from pullback.tracer.arrays.frame import current, frame_of
 from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, full, literal, number_of_extent
 from pullback.tracer.arrays.mixed_numbers import column_name, column_tags, mixed, number_of_path, tag_value, tags_named
 from pullback.tracer.arrays.ordering import is_undecided_order, order_of, sorted_items
-from pullback.tracer.arrays.tables import hook
 from pullback.tracer.arrays.traced import Gathers, Keyed, Listed, Tagged, TracedArray
 from pullback.tracer.arrays.tree import Container, TreeDef, bare, flatten, register
 from pullback.tracer.arrays.value_extents import value_extent
@@ -1251,8 +1250,8 @@ def _elements_of(x: TracedArray, growing: Callable[[], GrowingList], weak: str) 
     return result
 
 
-@hook("listed_by_value")
-def _listed_by_value(x: TracedArray, weak: str) -> Any:
+@operator("listed by value")
+def listed_by_value(x: TracedArray, weak: str) -> Any:
     """Return the Python numbers of an array whose length values decide."""
     root = frame_of().root
     if x.ndim != 1 or not root.rolls:

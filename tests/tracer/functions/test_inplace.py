@@ -287,3 +287,37 @@ def test_spectra_do_not_go_into_real_arrays() -> None:
     for function in (lambda x: np.fft.fft(x, out=x), pb.jit(lambda x: np.fft.fft(x, out=x))):
         with pytest.raises(TypeError, match="complex128"):
             function(FLOATS.copy())
+
+
+def test_setflags() -> None:
+    def program(x: Any) -> Any:
+        y = x * 2
+        y.setflags(write=False)
+        z = y[:2]
+        try:
+            y[0] = 1.0
+        except ValueError:
+            total = np.sum(y)
+        y.setflags(write=True)
+        y[1] = total
+        return y, z * 1
+
+    def written(x: Any) -> Any:
+        y = x * 2
+        y.setflags(write=False)
+        y[0] = 1.0
+        return y
+
+    def in_a_branch(x: Any) -> Any:
+        y = x * 2
+        if x[0] > 0:
+            y.setflags(write=False)
+        return y
+
+    x = np.arange(1.0, 4.0)
+    for result, expected in zip(pb.jit(program)(x), program(x), strict=True):
+        np.testing.assert_array_equal(result, expected)
+    with pytest.raises(ValueError, match="read-only"):
+        pb.jit(written)(x)
+    with pytest.raises(pb.TraceError, match="made in the same branch"):
+        pb.jit(in_a_branch, guards=False)(x)

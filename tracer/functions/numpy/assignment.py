@@ -13,6 +13,7 @@ import numpy as np
 
 from pullback.tracer.arrays.arguments import as_bool, choose_where, remove_axes, reshaped
 from pullback.tracer.arrays.concretize import not_traced
+from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import (
     as_stored,
     as_traced,
@@ -28,7 +29,7 @@ from pullback.tracer.arrays.make import (
 )
 from pullback.tracer.arrays.promotion import shapes_text
 from pullback.tracer.arrays.tables import implements, register_method
-from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.traced import READONLY, TracedArray
 from pullback.tracer.arrays.views import update
 from pullback.tracer.functions.numpy.indexing import (
     IndexKey,
@@ -119,6 +120,19 @@ def fill(x: TracedArray, value: Any) -> None:
     if x.ndim or x.is_cell or x.readonly:
         refuse_sequence(value, x.dtype)
         update(x, as_stored(value, x.dtype, is_item=True) if not x.readonly else value, casting="unsafe")
+
+
+@register_method("setflags")
+def setflags(x: TracedArray, write: Any = None, align: Any = None, uic: Any = None) -> None:
+    """Forbid or allow writes into an array. The array that a call returns can be written in any case."""
+    if align is not None or uic is not None or not (x.ndim or x.is_cell) or x.frame is not frame_of() or x.argument is not None:
+        raise TraceError("x.setflags is supported for write= of an array made in the same branch, loop or function")
+    if write and x.readonly is READONLY and x.base is None:
+        x.readonly = ""
+    elif write and x.readonly:
+        raise ValueError("cannot set WRITEABLE flag to True of this array")
+    elif write is not None and not write:
+        x.readonly = READONLY
 
 
 @implements(np.copyto)
