@@ -18,7 +18,7 @@ import numpy as np
 from pullback.ir.core.types import I64
 from pullback.ir.shapes.by_value import is_value_size
 from pullback.tracer.arrays.concretize import decides
-from pullback.tracer.arrays.frame import current, frame_of
+from pullback.tracer.arrays.frame import Frame, current, frame_of
 from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, full, literal, number_of_extent
 from pullback.tracer.arrays.mixed_numbers import column_name, column_tags, mixed, number_of_path, tag_value, tags_named
 from pullback.tracer.arrays.ordering import is_undecided_order, order_of, sorted_items
@@ -102,12 +102,13 @@ class _Read:
 class GrowingList(Listed):
     """A list of the traced function."""
 
-    __slots__ = ("fixed", "home", "name", "peak", "rows")
+    __slots__ = ("copy_with_rows", "fixed", "home", "name", "peak", "rows")
     stands_for: type = list
 
     def __init__(self, elements: Iterable[Any] = ()) -> None:
         super().__init__(elements)
         self.rows: Rows | None = None
+        self.copy_with_rows: _Copy | None = None
         self.peak, self.name, self.home, self.fixed = list.__len__(self), "a list", current(), ""
 
     # the arrays
@@ -660,10 +661,24 @@ class GrowingList(Listed):
         return result
 
     def copied(self) -> GrowingList:
-        """Return a list with rows of the same elements."""
-        result = GrowingList(list.__iter__(self))
-        result.stack([], list.__len__(self), is_shared=False)
-        return result
+        """Return a list with rows of the same elements, for reading: the one before if the elements have not changed since."""
+        leaves, tree = flatten(list(list.__iter__(self)))
+        values = [x._value if isinstance(x, TracedArray) else None for x in leaves]
+        if self.copy_with_rows is None or not self.copy_with_rows.is_of(leaves, values, tree):
+            frame = self._frame_of_copy(leaves)
+            with frame.active():
+                result = GrowingList(list.__iter__(self))
+                result.stack([], list.__len__(self), is_shared=False)
+            self.copy_with_rows = _Copy(result, leaves, values, tree, frame)
+        return self.copy_with_rows.list
+
+    def _frame_of_copy(self, leaves: Sequence[Any]) -> Frame:
+        """Return the outermost frame in which the leaves of the elements are available, and are not written in a frame inside."""
+        frames = list(frame_of().outward)
+        traced = [x for x in leaves if isinstance(x, TracedArray) and x.literal is None]
+        if self.home not in frames or any(x.shape or x.is_cell or x.frame not in frames for x in traced):
+            return frames[0]
+        return frames[min(frames.index(self.home), *(frames.index(x.frame) for x in traced), len(frames) - 1)]
 
     def row_at(self, k: Any, message: str) -> Any:
         """Return the element of an index. Raises IndexError, at run time if values decide, if there is none."""
@@ -834,6 +849,24 @@ class GrowingList(Listed):
     def refused(self, what: str) -> NoReturn:
         """Raise TraceError for a change that is not supported."""
         raise TraceError(f"{what} of a list of a number of elements that values decide is not supported; append, pop, or set")
+
+
+class _Copy:
+    """A copy with rows of a list, whose elements have ``leaves`` with ``values``; its instructions are in a frame."""
+
+    def __init__(self, copy: GrowingList, leaves: list[Any], values: list[Any], tree: TreeDef, frame: Frame) -> None:
+        self.list, self.leaves, self.values, self.tree, self.frame = copy, leaves, values, tree, frame
+        self.end = len(frame.builder.instructions)
+        self.last = frame.builder.instructions[-1] if self.end else None
+
+    def is_of(self, leaves: list[Any], values: list[Any], tree: TreeDef) -> bool:
+        """Return whether the copy has these elements, and its instructions are before those of the current frame."""
+        instructions = self.frame.builder.instructions
+        is_there = len(instructions) >= self.end > 0 and instructions[self.end - 1] is self.last
+        if not is_there or self.frame not in frame_of().outward or len(leaves) != len(self.leaves) or tree != self.tree:
+            return False
+        pairs = zip((*leaves, *values), (*self.leaves, *self.values), strict=True)
+        return all(a is b or (type(a) is type(b) and isinstance(a, int | float) and repr(a) == repr(b)) for a, b in pairs)
 
 
 class Part(Rows):
