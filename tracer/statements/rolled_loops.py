@@ -363,6 +363,7 @@ class Rolled:
         changed = {k for k in changed if self.has_references(k, ran)}
         if changed:
             self.plain |= changed
+            self.size = -1
             return False
         for k in self.plain:
             refuse_changed([self.entry[k], ran.variables[k]], ran.changed)

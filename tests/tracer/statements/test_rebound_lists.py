@@ -239,3 +239,57 @@ def test_lists_of_several_names_are_right_or_refused(function: Callable[..., Any
         except pb.TraceError:
             continue
         np.testing.assert_allclose(result, function(x.copy()))
+
+
+def simplex_search(x: Any, steps: Any) -> Any:
+    points = [x, x + np.array([0.1, 0.0]), x + np.array([0.0, 0.1])]
+    values = [float(np.sum((p - 1.0) ** 4)) for p in points]
+    for _ in range(steps):
+        order = np.argsort(values)
+        points = [points[i] for i in order]
+        values = [values[i] for i in order]
+        trial = points[0] + points[1] - points[2]
+        value = float(np.sum((trial - 1.0) ** 4))
+        if value < values[1]:
+            points[2], values[2] = trial, value
+        else:
+            for i in range(1, 3):
+                points[i] = 0.5 * (points[i] + points[0])
+                values[i] = float(np.sum((points[i] - 1.0) ** 4))
+    return points[0], values
+
+
+def mapping_bound_anew(x: Any, steps: Any) -> Any:
+    state = {"a": x[0], "b": x[1]}
+    for _ in range(steps):
+        state = {"a": state["b"], "b": state["a"] * 0.9}
+        state["a"] += 0.5
+    return state
+
+
+def list_under_two_names(x: Any, steps: Any) -> Any:
+    s = [x[0], x[1], 1.0]
+    before = s
+    for _ in range(steps):
+        s[0] = s[0] * 0.5
+        s = [s[1], s[2], s[0]]
+    return s, before
+
+
+def previous_list(x: Any, steps: Any) -> Any:
+    s = [x[0], x[1], 1.0]
+    previous = s
+    for _ in range(steps):
+        previous = s
+        s = [v * 0.5 + 1 for v in s]
+        s[1] += previous[0]
+    return s, previous
+
+
+def test_containers_of_known_length_that_iterations_bind_anew_and_change() -> None:
+    for function in (simplex_search, mapping_bound_anew, list_under_two_names, previous_list):
+        compiled = pb.jit(function)
+        for x in (np.array([0.5, -0.3]), np.array([-1.0, 2.0])):
+            np.testing.assert_equal(compiled(x, 300), function(x, 300), function.__name__)
+    for function in (simplex_search, mapping_bound_anew, previous_list):
+        assert "unrolled: 300" not in str(pb.jit(function).explain(np.array([0.5, -0.3]), 300)), function.__name__
