@@ -4,6 +4,7 @@ from pullback.tracer.statements import (
     branches,
     catching,
     completions,
+    heaps,
     items,
     iterators,
     keyed,
@@ -16,8 +17,8 @@ from pullback.tracer.statements import (
 )
 
 __all__ = [
-    "branches", "catching", "completions", "items", "iterators", "keyed", "loops", "matches", "raising", "register", "texts",
-    "searches", "try_statements",
+    "branches", "catching", "completions", "heaps", "items", "iterators", "keyed", "loops", "matches", "raising", "register",
+    "searches", "texts", "try_statements",
 ]  # fmt: skip
 
 

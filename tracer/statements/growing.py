@@ -676,9 +676,10 @@ class GrowingList(Listed):
         """Return the outermost frame in which the leaves of the elements are available, and are not written in a frame inside."""
         frames = list(frame_of().outward)
         traced = [x for x in leaves if isinstance(x, TracedArray) and x.literal is None]
-        if self.home not in frames or any(x.shape or x.is_cell or x.frame not in frames for x in traced):
+        owners = [self.home, *(x.frame for x in traced)]
+        if any(x.shape or x.is_cell for x in traced) or any(owner not in frames for owner in owners):
             return frames[0]
-        return frames[min(frames.index(self.home), *(frames.index(x.frame) for x in traced), len(frames) - 1)]
+        return next(frame for frame in frames if frame in owners)
 
     def row_at(self, k: Any, message: str) -> Any:
         """Return the element of an index. Raises IndexError, at run time if values decide, if there is none."""

@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from types import CodeType
 
-from pullback.tracer.syntax.rewriting import Rewriter, Truths
+from pullback.tracer.syntax.rewriting import CONTAINERS, Rewriter, Truths
 from pullback.tracer.syntax.table import PREFIX
 from pullback.tracer.syntax.texts import FUNCTIONS, METHODS
 from pullback.tracer.user_code.syntax_trees import undisturbed
@@ -59,7 +59,7 @@ def _rewritten(code: CodeType, file: str, text: str, rewriter: Callable[[], ast.
 @functools.lru_cache(maxsize=4096)
 def has_flow(code: CodeType) -> bool:
     """Return whether code, or a function in it, has instructions that the rewriter may change: jumps, ``not``, ``is``, ``in``,
-    ``raise``, f-strings, sets, dicts, calls with a key or default."""
+    ``raise``, f-strings, lists, sets, dicts, calls with a key or default."""
     if not _FLOW.isdisjoint(code.co_code[::2]) or not _NAMES.isdisjoint(code.co_names):
         return True
     if any(isinstance(c, tuple) and not _KEYWORDS.isdisjoint(c) for c in code.co_consts):
@@ -68,15 +68,16 @@ def has_flow(code: CodeType) -> bool:
 
 
 _FLOW = frozenset((*dis.hasjrel, *dis.hasjabs, *getattr(dis, "hasjump", ())))
-_FLOW |= {dis.opmap[name] for name in ("UNARY_NOT", "IS_OP", "CONTAINS_OP", "RAISE_VARARGS", "BUILD_SET", "BUILD_MAP")}
+_FLOW |= {dis.opmap[name] for name in ("UNARY_NOT", "IS_OP", "CONTAINS_OP", "RAISE_VARARGS")}
+_FLOW |= {dis.opmap[name] for name in ("BUILD_LIST", "BUILD_SET", "BUILD_MAP")}
 _FLOW |= {dis.opmap[name] for name in ("BUILD_CONST_KEY_MAP",) if name in dis.opmap}
 _FLOW |= {dis.opmap[name] for name in ("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC") if name in dis.opmap}
 """The opcodes of control flow, of ``not``, of tests that may be of values of several cases, of errors, of f-strings, and of
-sets and dicts."""
+lists, sets and dicts."""
 
 
-_NAMES = frozenset((*FUNCTIONS, *METHODS, "sort", "remove", "set", "Counter"))
-"""The functions and methods that make texts, the methods of lists that compare elements, and the classes that do."""
+_NAMES = frozenset((*FUNCTIONS, *METHODS, "sort", "remove", *CONTAINERS))
+"""The functions and methods that make texts, the methods of lists that compare elements, and the classes of containers."""
 _KEYWORDS = frozenset(("key", "default"))
 """The keywords with which ``max`` and ``min`` compare elements."""
 

@@ -50,7 +50,7 @@ ITEMS = PREFIX + "iterable"
 """The parameter of what goes over the elements of a generator expression."""
 _OUT = PREFIX + "out"
 """The list that a comprehension fills."""
-_MADE = ("list", "deque", "set", "dict", "Counter", "defaultdict", "OrderedDict")
+CONTAINERS = ("list", "deque", "set", "dict", "Counter", "defaultdict", "OrderedDict")
 """The names of classes whose calls make containers of the traced function."""
 _CONSUMERS = ("sum", "min", "max", "list", "set", "dict", "sorted", "Counter")
 _SEARCHES = ("next", "any", "all")
@@ -146,7 +146,9 @@ def _is_rewritten(node: ast.FunctionDef | ast.Lambda) -> bool:
                 has_flow = True
             case ast.Dict() if _has_computed_keys(inner):
                 has_flow = True
-            case ast.Call() if _called_name(inner) in _MADE or any(f(inner) for f in (_is_consumed, _is_search, _is_extreme)):
+            case ast.Call() if _called_name(inner) in CONTAINERS:
+                has_flow = True
+            case ast.Call() if any(test(inner) for test in (_is_consumed, _is_search, _is_extreme)):
                 has_flow = True
             case ast.JoinedStr() | ast.BinOp() | ast.Call() | ast.Raise() if makes_text(inner):
                 has_flow = True
@@ -214,7 +216,7 @@ class _Expression(ast.NodeTransformer):
         source = ast.Constant(ast.unparse(node)) if makes_text(node) else None
         arguments = node.args if isinstance(node.func, ast.Attribute) else []
         displays = [a for a in arguments if isinstance(a, ast.List)]
-        makes_container = _called_name(node) in _MADE
+        makes_container = _called_name(node) in CONTAINERS
         self.generic_visit(node)
         if _is_search(node):
             return _search(node)
