@@ -1,4 +1,4 @@
-"""The module heapq on lists with traced numbers: CPython's algorithms, by the operators of statements.
+"""The functions of heapq on lists with traced numbers: CPython's algorithms, by the operators of statements.
 
 An element goes up, or down, by loops that end where a comparison of values decides; the elements of a heap that becomes longer or
 shorter are rows of arrays, as those of any such list. The order of the elements in the list is that of CPython.
@@ -6,16 +6,11 @@ shorter are rows of arrays, as those of any such list. The order of the elements
 
 from __future__ import annotations
 
-import functools
-import heapq
 import operator
 from collections.abc import Callable
 from typing import Any
 
-from pullback.tracer.arrays.frame import current
-from pullback.tracer.arrays.make import holds_traced
 from pullback.tracer.arrays.python_scalars import integer
-from pullback.tracer.arrays.replacements import twin
 from pullback.tracer.arrays.traced import TracedArray, has_rows
 from pullback.tracer.statements.branches import and_, choose, is_undecided, not_
 from pullback.tracer.statements.choices import truth_of
@@ -23,26 +18,9 @@ from pullback.tracer.statements.comparisons import ordering
 from pullback.tracer.statements.growing import element_of
 from pullback.tracer.statements.items import items_of
 from pullback.tracer.statements.loops import for_, while_
+from pullback.tracer.syntax import table
 
 _is_less = ordering(operator.lt)
-
-
-def _replaces(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator of what replaces a function of heapq for lists that hold traced values."""
-
-    def register(replacement: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def call(heap: Any, *arguments: Any) -> Any:
-            frame = current()
-            is_rolled = frame is not None and frame.root.rolls and isinstance(heap, list)
-            if not is_rolled or not (has_rows(heap) or holds_traced([list(heap), arguments])):
-                return function(heap, *arguments)
-            return replacement(heap, *arguments)
-
-        twin(function)(call)
-        return replacement
-
-    return register
 
 
 def _sift_down(heap: Any, start: Any, position: Any) -> None:
@@ -94,21 +72,21 @@ def _as_int(condition: Any) -> Any:
     return integer(condition) if isinstance(condition, TracedArray) else int(truth_of(condition))
 
 
-@_replaces(heapq.heappush)
+@table.operator("heappush")
 def _push(heap: Any, item: Any) -> None:
     """Append an element, and move it to its place."""
     heap.append(item)
     _sift_down(heap, 0, heap_length(heap) - 1)
 
 
-@_replaces(heapq.heappop)
+@table.operator("heappop")
 def _pop(heap: Any) -> Any:
     """Remove the least element and return it. Raises IndexError for an empty heap, at run time if values decide it."""
     last = heap.pop()
     return _where_some(heap, lambda: _replaced(heap, last), lambda: last)
 
 
-@_replaces(heapq.heapreplace)
+@table.operator("heapreplace")
 def _replaced(heap: Any, item: Any) -> Any:
     """Return the least element, for which ``item`` is put into the heap."""
     least = element_of(heap, 0)
@@ -117,7 +95,7 @@ def _replaced(heap: Any, item: Any) -> Any:
     return least
 
 
-@_replaces(heapq.heappushpop)
+@table.operator("heappushpop")
 def _push_and_pop(heap: Any, item: Any) -> Any:
     """Return the least of an element and those of the heap, which gets the others."""
 
@@ -127,7 +105,7 @@ def _push_and_pop(heap: Any, item: Any) -> Any:
     return choose(is_less(), lambda: _replaced(heap, item), lambda: item)
 
 
-@_replaces(heapq.heapify)
+@table.operator("heapify")
 def _heapify(heap: Any) -> None:
     """Make a list a heap."""
     for_(items_of(reversed, items_of(range, heap_length(heap) // 2)), lambda k: _sift_up(heap, k), None, (), ())

@@ -440,3 +440,24 @@ def test_the_derivative_of_joined_lists() -> None:
     step = 1e-6 * np.eye(20)
     expected = [(loss(x + e) - loss(x - e)) / 2e-6 for e in step]
     np.testing.assert_allclose(pb.grad(loss)(x), expected, rtol=1e-5, atol=1e-7)
+
+
+def inserted_in_order(x: Any, t: Any) -> Any:
+    ordered = sorted(x)
+    for _ in range(5):
+        k = 0
+        while k < len(ordered) and ordered[k] < t:
+            k += 1
+        ordered.insert(k, t)
+        if ordered.pop(0) > t:
+            break
+        t = t * 0.5
+    return ordered
+
+
+def test_a_sorted_list_is_changed_as_values_decide() -> None:
+    x = np.random.default_rng(5).standard_normal(20)
+    compiled = rolled(inserted_in_order)
+    for t in (0.3, -5.0, 5.0):
+        assert repr(compiled(x, t)) == repr(inserted_in_order(x, t))
+        assert repr(compiled(list(map(float, x)), t)) == repr(inserted_in_order(list(map(float, x)), t))

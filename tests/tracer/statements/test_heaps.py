@@ -138,3 +138,14 @@ def test_a_list_of_a_function_without_branches_is_made_longer_by_another() -> No
     compiled = pb.jit(collect(fill), guards=False)
     for x in INPUTS:
         assert repr(compiled(x)) == repr(collect(fill)(x))
+
+
+def test_a_list_argument_becomes_a_heap() -> None:
+    def make(heap: list[float]) -> None:
+        heapq.heapify(heap)
+
+    x = [float(v) for v in INPUTS[0]]
+    expected, result = list(x), list(x)
+    heapq.heapify(expected)
+    pb.jit(make, guards=False)(result)
+    assert result == expected

@@ -20,6 +20,7 @@ from pullback.ir.shapes.by_value import is_value_size
 from pullback.ir.shapes.symbolic import is_size, lifted
 from pullback.tracer.arrays.arguments import xp
 from pullback.tracer.arrays.concretize import known_value
+from pullback.tracer.arrays.frame import current
 from pullback.tracer.arrays.make import as_stored, as_traced, cast, emit, holds_traced, promote
 from pullback.tracer.arrays.mixed_numbers import chosen
 from pullback.tracer.arrays.ordering import is_undecided_order, sorted_items
@@ -29,6 +30,7 @@ from pullback.tracer.arrays.traced import Gathers, Keyed, Tagged, TracedArray, h
 from pullback.tracer.arrays.tree import bare, flatten, unflatten
 from pullback.tracer.arrays.value_extents import check_some
 from pullback.tracer.functions.python.rounding import rounded
+from pullback.tracer.syntax.table import PREFIX, operator_called
 from pullback.tracer.user_code.errors import TraceError
 
 _MISSING: Any = object()
@@ -205,9 +207,10 @@ def sorted_(iterable: Any, /, *, key: Any = None, reverse: Any = False) -> Any:
         return result
     items = list(iterable)
     keys = items if key is None else [key(i) for i in items]
-    if is_undecided_order(keys):
-        return sorted_items(items, keys, reverse)
-    return builtins.sorted(items, key=key, reverse=reverse)
+    is_undecided = is_undecided_order(keys)
+    result = sorted_items(items, keys, reverse) if is_undecided else builtins.sorted(items, key=key, reverse=reverse)
+    frame = current()
+    return operator_called(PREFIX + "list")(result) if frame is not None and frame.root.rolls else result
 
 
 @twin(builtins.round)
