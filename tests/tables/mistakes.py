@@ -409,14 +409,6 @@ def f(x, n):
 
 f(1.0, 3.0)
 
-=== an index of a list
-@pb.jit(guards=False)
-def f(x):
-    names = [0.1, 0.2, 0.3]
-    return names[np.argmax(x)]
-
-f(np.arange(3.0))
-
 === a key of a dict
 @pb.jit(guards=False)
 def f(x):
@@ -424,15 +416,6 @@ def f(x):
     return table[np.argmax(x)](x)
 
 f(np.arange(3.0))
-
-=== math.floor to index a list
-import math
-
-@pb.jit(guards=False)
-def f(x):
-    return ["low", "high"][math.floor(x)]
-
-f(1.5)
 
 === cmath
 import cmath
@@ -467,15 +450,6 @@ def f(x):
     return [2 * v for v in x.tolist()]
 
 f(np.arange(3000.0))
-
-=== deleting an element of a list at a traced index
-@pb.jit(guards=False)
-def f(x):
-    rows = [x[0], x[1]]
-    del rows[int(x[0])]
-    return rows
-
-f(np.arange(3.0))
 
 === the order of a set
 @pb.jit

@@ -373,7 +373,7 @@ def test_opt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0 and out.count("mul %x, %y") == 1
     assert out == print_module(parse_module(out))
     code, _, err = call(capsys, "opt", path, "--passes", "cse,absent")
-    first = "index_ranges, loop_versions, element_carries, rolls, cuts, write_through, parts, simplify"
+    first = "index_ranges, exit_selects, loop_versions, element_carries, rolls, cuts, write_through, parts, simplify"
     assert code == 2 and f"there is no pass absent; there are {first}" in err
 
 
