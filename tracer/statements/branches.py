@@ -337,6 +337,8 @@ class _Join:
         self.forget()
         possible = frozenset[int]().union(*(possible_codes(ran.completion) for ran in self.sides))
         aliases = tuple(y for ran in self.sides for y in aliases_in(ran.completion))
+        if frame_of().root.try_statements:
+            share(aliases, returned)  # a ``finally`` clause may write into what is returned
         return Completion(code=ended, value=returned, possible=possible, aliases=aliases)
 
     def forget(self) -> None:

@@ -19,7 +19,7 @@ from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.views import write_back
 from pullback.tracer.statements.aliases import LoopAliases, Position, are_exchanged, chosen, forget_all, refuse_read, selected
 from pullback.tracer.statements.blocks import BlockRegion, Ran, Steps, attempt, driven
-from pullback.tracer.statements.branches import Block, aliases_in, branch, if_, share_made
+from pullback.tracer.statements.branches import Block, aliases_in, branch, if_, share, share_made
 from pullback.tracer.statements.choices import narrowed, truth_of
 from pullback.tracer.statements.completions import (
     BREAK,
@@ -694,6 +694,8 @@ class Rolled:
         aliases = [*aliases_in(ran.completion), *(x for xs in bound.values() for x in xs)] if len(rest) > 3 else []
         possible = self.possible | possible_codes(ran.completion)
         value = rest[3] if len(rest) > 3 else UNBOUND
+        if frame_of().root.try_statements:
+            share(aliases, value)  # a ``finally`` clause may write into what is returned
         return Completion(code=rest[2], value=value, possible=possible, aliases=tuple(aliases))
 
     def leave_list(self, k: int, value: Packed) -> GrowingList:

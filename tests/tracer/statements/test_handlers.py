@@ -505,3 +505,44 @@ def test_an_exception_of_the_users_has_its_values() -> None:
     compiled = pb.jit(value, guards=False)
     assert compiled(1.5, 1.0) == (1.5, 2.0)
     assert compiled(1.5, 2.0) is None
+
+
+def written_after_its_return(x: Any, c: Any) -> Any:
+    a = x.copy()
+    try:
+        if c > 0:
+            return c, a
+        a[1] = 9.0
+    finally:
+        a[int(abs(c)) % 3] = c
+    return c, a
+
+
+def written_after_a_return_in_a_loop(x: Any, c: Any) -> Any:
+    a = x.copy()
+    for i in range(3):
+        try:
+            if c > i:
+                return a
+        finally:
+            a[i] = c
+    return a
+
+
+def rebound_after_its_return(x: Any, c: Any) -> Any:
+    a = x.copy()
+    try:
+        if c > 0:
+            return a
+    finally:
+        a = a + 7.0
+    return a
+
+
+@pytest.mark.filterwarnings("ignore::pullback.RetraceWarning")
+def test_a_finally_clause_writes_into_what_is_returned() -> None:
+    for function in (written_after_its_return, written_after_a_return_in_a_loop, rebound_after_its_return):
+        compiled = pb.jit(function)
+        for c in (2.0, -1.0, 0.5, 9.0, 0.0):
+            x = np.array([1.0, 2.0, 3.0])
+            np.testing.assert_equal(compiled(x, c), function(x, c), f"{function.__name__} {c}")
