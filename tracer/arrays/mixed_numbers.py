@@ -313,7 +313,7 @@ def number_of_path(value: Any, tag: Any, weak: str = "") -> Any:
 
 
 def _whole(value: Any) -> Any:
-    """Return a float as an int, unless it is none."""
+    """Return a whole number as an int of Python; an infinity and NaN as a float."""
     return int(value) if abs(value) < math.inf else value.item()
 
 

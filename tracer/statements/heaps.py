@@ -42,7 +42,7 @@ def _sift_down(heap: Any, start: Any, position: Any) -> None:
 
 def _sift_up(heap: Any, position: Any) -> None:
     """Move the smaller children of a position up to a leaf, and the element at the position from there to its place."""
-    end, start, element = heap_length(heap), position, element_of(heap, position)
+    end, start, element = _length(heap), position, element_of(heap, position)
     child = 2 * position + 1
 
     def has_child() -> Any:
@@ -62,7 +62,7 @@ def _sift_up(heap: Any, position: Any) -> None:
     _sift_down(heap, start, position)
 
 
-def heap_length(heap: Any) -> Any:
+def _length(heap: Any) -> Any:
     """Return the number of elements of a list, which values may decide."""
     return heap.length() if has_rows(heap) else list.__len__(heap)
 
@@ -76,7 +76,7 @@ def _as_int(condition: Any) -> Any:
 def _push(heap: Any, item: Any) -> None:
     """Append an element, and move it to its place."""
     heap.append(item)
-    _sift_down(heap, 0, heap_length(heap) - 1)
+    _sift_down(heap, 0, _length(heap) - 1)
 
 
 @table.operator("heappop")
@@ -108,10 +108,10 @@ def _push_and_pop(heap: Any, item: Any) -> Any:
 @table.operator("heapify")
 def _heapify(heap: Any) -> None:
     """Make a list a heap."""
-    for_(items_of(reversed, items_of(range, heap_length(heap) // 2)), lambda k: _sift_up(heap, k), None, (), ())
+    for_(items_of(reversed, items_of(range, _length(heap) // 2)), lambda k: _sift_up(heap, k), None, (), ())
 
 
 def _where_some(heap: Any, some: Callable[[], Any], none: Callable[[], Any]) -> Any:
     """Return the value of ``some()`` if a list has elements, else of ``none()``."""
-    is_some = heap_length(heap) > 0
+    is_some = _length(heap) > 0
     return choose(is_some, some, none) if is_undecided(is_some) else some() if is_some else none()
