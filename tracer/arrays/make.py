@@ -253,11 +253,16 @@ def emit(op: str | Op, *operands: TracedArray, weak: str = "", **params: Any) ->
     return arrays[0] if len(arrays) == 1 else arrays or None
 
 
+LIMITS = "a Python integer that", "cannot convert float to a 64-bit integer"
+"""How the messages of checks begin that fail for what Python computes and compiled code does not: an ``except`` clause, which
+Python does not run then, does not handle their errors."""
+
+
 def _is_decided(holds: TracedArray, error: str, message: str, **_: Any) -> bool:
     """Return whether a guard decides a check, which is not emitted then: an ``except`` clause of the user's handles its error.
     The error is raised here if the check fails, or on the path of a ``try`` statement on which it does."""
     kind = error_class(error)
-    if kind is None or not is_handled(kind):
+    if kind is None or message.startswith(LIMITS) or not is_handled(kind):
         return False
     if holds.shape:
         holds = emit("all", holds, axes=tuple(range(len(holds.shape))))

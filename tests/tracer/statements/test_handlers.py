@@ -546,3 +546,20 @@ def test_a_finally_clause_writes_into_what_is_returned() -> None:
         for c in (2.0, -1.0, 0.5, 9.0, 0.0):
             x = np.array([1.0, 2.0, 3.0])
             np.testing.assert_equal(compiled(x, c), function(x, c), f"{function.__name__} {c}")
+
+
+def shifted(n: Any) -> Any:
+    m, count = 1, 0
+    for _ in range(n):
+        try:
+            m = m << 20
+        except Exception:
+            count += 1
+    return m, count
+
+
+def test_no_clause_handles_that_an_int_has_more_than_64_bits() -> None:
+    compiled = pb.jit(shifted)
+    assert compiled(np.int64(3)) == shifted(3)
+    with pytest.raises(OverflowError, match="more than 64 bits"):
+        compiled(np.int64(9))
