@@ -37,7 +37,7 @@ _NAMES: dict[np.dtype[Any], str] = {
     **{np.dtype(code): "float" for code in ("f2", "f4", "f8")}, **{np.dtype(code): "complex" for code in ("c8", "c16")},
 }  # fmt: skip
 """The types of Python whose numbers take the dtype of one of NumPy's."""
-_DTYPES: dict[str, Any] = {"bool": np.bool_, "int": np.int64, "float": np.float64, "complex": np.complex128}
+DTYPES: dict[str, Any] = {"bool": np.bool_, "int": np.int64, "float": np.float64, "complex": np.complex128}
 
 
 def python_name(x: TracedArray) -> str:
@@ -229,7 +229,7 @@ def as_python(x: TracedArray) -> TracedArray:
     if x.type_tag is None:
         return x
     kind = _NAMES[x.dtype]
-    converted = fresh(cast(as_numpys(x), _DTYPES[kind]))
+    converted = fresh(cast(as_numpys(x), DTYPES[kind]))
     converted.weak, converted.known, converted.bounds = kind, None, x.bounds
     return converted
 
@@ -243,7 +243,7 @@ def by_type(x: TracedArray) -> list[TracedArray]:
     """Return a mixed number as a number of each type that it may have, by the values of its tag."""
     result = [as_numpys(x)]
     for name in _pythons(x):
-        result.append(fresh(cast(as_numpys(x), _DTYPES[name])))
+        result.append(fresh(cast(as_numpys(x), DTYPES[name])))
         result[-1].weak, result[-1].known = name, None
     return result
 

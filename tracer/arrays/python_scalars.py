@@ -12,13 +12,11 @@ from pullback.tracer.arrays.arguments import reshaped
 from pullback.tracer.arrays.concretize import known_value
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import as_traced, cast, convert, emit, fresh, literal
+from pullback.tracer.arrays.mixed_numbers import DTYPES, PYTHON
 from pullback.tracer.arrays.tables import hook, register_method
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.syntax.table import PREFIX, operator_called
 from pullback.tracer.user_code.errors import TraceError
-
-DTYPES: dict[str, Any] = {"bool": np.bool_, "int": np.int64, "float": np.float64, "complex": np.complex128}
-PYTHON: dict[str, Any] = {"bool": bool, "int": int, "float": float, "complex": complex}
 
 
 def scalar(x: Any, kind: str) -> TracedArray:

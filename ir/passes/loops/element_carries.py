@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Function, Instruction, walk, with_contents, with_regions
+from pullback.ir.core.structure import Function, Instruction
 from pullback.ir.core.types import ArrayType
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant, Count
@@ -26,6 +26,7 @@ from pullback.ir.ops.array.index import gather, scatter_add, scatter_set
 from pullback.ir.ops.control.loops import Loop
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 from pullback.ir.passes.editing.activity import is_pure
+from pullback.ir.passes.editing.each_of_op import each_of_op
 from pullback.ir.passes.editing.loop_editor import Carry, Draft, draft_of
 from pullback.ir.passes.editing.replay import replay
 
@@ -38,17 +39,7 @@ def element_carries(function: Function) -> Function:
 
     Requires: a func. Keeps: values bit by bit, and the order of what can fail.
     """
-    if function.kind != "func" or not any(isinstance(i.op, Loop) for i in walk(function.body)):
-        return function
-    return replace(function, body=_block(function.body))
-
-
-def _block(block: Block) -> Block:
-    instructions: list[Instruction] = []
-    for i in block.instructions:
-        whole = with_regions(i, map(_block, i.regions))
-        instructions += _rewritten(whole) if isinstance(i.op, Loop) else [whole]
-    return with_contents(block, instructions, block.results)
+    return each_of_op(function, Loop, _rewritten)
 
 
 def _rewritten(i: Instruction) -> list[Instruction]:

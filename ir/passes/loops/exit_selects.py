@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.builder import Builder
-from pullback.ir.core.structure import Block, Function, Instruction, walk, with_contents, with_regions
+from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.types import BOOL
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
@@ -35,6 +35,7 @@ from pullback.ir.ops.control.loops import While
 from pullback.ir.ops.elementwise.elementwise import Elementwise, select
 from pullback.ir.passes.editing.activity import is_pure
 from pullback.ir.passes.editing.dce import live
+from pullback.ir.passes.editing.each_of_op import each_of_op
 from pullback.ir.passes.editing.replay import replay
 
 MOST_SELECTS = 8
@@ -48,17 +49,7 @@ def exit_selects(function: Function) -> Function:
 
     Requires: an optimised func. Keeps: values bit by bit, and the order of what can fail. Cost: two more carried scalars each.
     """
-    if function.kind != "func" or not any(isinstance(i.op, While) for i in walk(function.body)):
-        return function
-    return replace(function, body=_block(function.body))
-
-
-def _block(block: Block) -> Block:
-    instructions: list[Instruction] = []
-    for i in block.instructions:
-        whole = with_regions(i, map(_block, i.regions))
-        instructions += _moved(whole) if isinstance(i.op, While) else [whole]
-    return with_contents(block, instructions, block.results)
+    return each_of_op(function, While, _moved)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ import numpy as np
 
 from pullback.tracer.arrays.arguments import as_array, axis_of, choose_where, reshaped, xp
 from pullback.tracer.arrays.make import as_stored, as_traced, broadcast_to, broadcast_together, cast, full
-from pullback.tracer.arrays.python_scalars import DTYPES
+from pullback.tracer.arrays.mixed_numbers import DTYPES
 from pullback.tracer.arrays.replacements import kind_twin, takes_traced, twin
 from pullback.tracer.arrays.tables import implements
 from pullback.tracer.arrays.traced import TracedArray

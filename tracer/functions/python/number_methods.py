@@ -10,12 +10,11 @@ import numpy as np
 from pullback.tracer.arrays.arguments import xp
 from pullback.tracer.arrays.concretize import known_value, pinned
 from pullback.tracer.arrays.make import as_traced, cast
-from pullback.tracer.arrays.mixed_numbers import as_python, is_mixed, python_name
+from pullback.tracer.arrays.mixed_numbers import PYTHON, as_python, is_mixed, python_name
 from pullback.tracer.arrays.python_scalars import weak
 from pullback.tracer.arrays.tables import register_method
 from pullback.tracer.arrays.traced import TracedArray
 
-_PYTHON = {"bool": bool, "int": int, "float": float, "complex": complex}
 _BITS = (32, 16, 8, 4, 2, 1)
 """The steps of a binary search for the highest bit of 64."""
 
@@ -33,7 +32,7 @@ def _method(name: str, kind: str) -> Callable[[Callable[[TracedArray], Any]], Ca
                 owner = np.ndarray if x.ndim or x.is_cell else x.dtype.type
                 raise AttributeError(f"'numpy.{owner.__name__}' object has no attribute {name!r}")
             pythons = as_python(x)
-            if x.weak and not hasattr(_PYTHON[python_name(x)], name):
+            if x.weak and not hasattr(PYTHON[python_name(x)], name):
                 raise AttributeError(f"{x.weak!r} object has no attribute {name!r}")
             return weak(as_traced(implementation(pythons)), kind)
 
