@@ -124,11 +124,14 @@ class Built:
         return None
 
     def _copied(self, outcome: Outcome) -> Row | None:
-        """Return the row of a result that turned out to be an argument; None if only Python can copy it."""
+        """Return the row of a result that turned out to be an argument or an earlier result; None if only Python can copy it."""
         instance = self._entry.program.instance
         assert instance is not None
         source = instance.gives[outcome.index]
-        return self._copy(source.position, outcome.kind) if source.from_arguments and source.is_whole else None
+        if not source.from_arguments:
+            is_same = source.is_whole and self.numbers.get(source.position) is outcome.kind
+            return (Build.AGAIN, source.position, None) if is_same else None
+        return self._copy(source.position, outcome.kind) if source.is_whole else None
 
     def _copy(self, position: int, kind: type | None) -> Row | None:
         """Return the row that copies an argument of the program, for a result that is a Python number of this type if it is not
@@ -182,7 +185,8 @@ def _append_tree(tree: TreeDef, leaves: Iterator[Any], rows: list[Row]) -> bool:
     if tree.kind in ("static", "named"):
         rows.append((Build.OBJECT, tree.data, None))
         return True
-    before = [tree.data[1]] if tree.kind == "registered" or tree.type is defaultdict else []
+    is_called = tree.kind == "registered" and not _is_selected(tree)
+    before = [tree.data[1]] if is_called or tree.type is defaultdict else []
     rows += [(Build.OBJECT, x, None) for x in before]
     pairs = tree.kind == "dict" and tree.type is not dict
     for k, child in enumerate(tree.children):
@@ -193,6 +197,12 @@ def _append_tree(tree: TreeDef, leaves: Iterator[Any], rows: list[Row]) -> bool:
         if pairs:
             rows.append((Build.TUPLE, 2, None))
     return _append_container(tree, rows, len(before))
+
+
+def _is_selected(tree: TreeDef) -> bool:
+    """Return whether the container is one of its children, whose position is the first child."""
+    container = tree.data[0]
+    return container.is_selected and not any(c.kind == "static" and isinstance(c.data, container.refused) for c in tree.children)
 
 
 def _append_container(tree: TreeDef, rows: list[Row], before: int) -> bool:
@@ -207,6 +217,8 @@ def _append_container(tree: TreeDef, rows: list[Row], before: int) -> bool:
             rows += [(Build.LIST, count, None), (Build.CALL, before + 1, tree.type)]
         case "namedtuple":
             rows.append((Build.CALL, count, tree.type))
+        case "registered" if _is_selected(tree):
+            rows.append((Build.SELECTED, count, None))
         case "registered":
             rows += [(Build.TUPLE, count, None), (Build.CALL, before + 1, tree.data[0].unflatten)]
         case "dataclass" if all(k.__flags__ & _HEAP_TYPE for k in tree.type.__mro__[:-1]):

@@ -171,9 +171,11 @@ class Build(IntEnum):
     """a copy of a result"""
     SHARED = 11
     """a result that is used again afterwards"""
+    SELECTED = 12
+    """the one of a - 1 items whose position the item before them is"""
 
 
-CONTAINERS = (Build.TUPLE, Build.LIST, Build.DICT, Build.CALL, Build.FIELDS)
+CONTAINERS = (Build.TUPLE, Build.LIST, Build.DICT, Build.CALL, Build.FIELDS, Build.SELECTED)
 """The kinds that take items from the stack."""
 
 

@@ -243,8 +243,21 @@ def _container(f: Entrance, kind: Word, count: Word, keys: Word, items: Word, re
     """Set ``result`` to a container of the items, which it takes over; they are released if it cannot be created."""
     with f.case(kind, Build.CALL, Build.FIELDS):
         result.set(f.use(make_object, kind, count, keys, items))
+    with f.case(kind, Build.SELECTED):
+        _selected(f, count, items, result)
     with f.case(kind, Build.TUPLE, Build.LIST, Build.DICT):
         _builtin_container(f, kind, count, keys, items, result)
+
+
+def _selected(f: Entrance, count: Word, items: Word, result: Variable) -> None:
+    """Set ``result`` to the item that the first item, an int, counts from the second one on; null, with an error set, if it is
+    none. Releases the other items."""
+    overflow = f.words(1)
+    position = f.add(f.python("i64", "PyLong_AsLongLongAndOverflow", f.item(items, 0, "ptr"), overflow), 1)
+    with f.when(f.bit_and(f.ge(position, 1), f.lt(position, count))):
+        result.set(f.item(items, position, "ptr"))
+        f.put(NULL, items, position)
+    f.use(drop, items, 0, count)
 
 
 def _builtin_container(f: Entrance, kind: Word, count: Word, keys: Word, items: Word, result: Variable) -> None:

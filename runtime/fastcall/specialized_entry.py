@@ -49,7 +49,7 @@ _NODES = frozenset((
     Node.ANY, Node.RANGE,
 ))  # fmt: skip
 _RESULTS = frozenset((Result.SMALL, Result.LARGE, *NUMBERS))
-_BUILDS = frozenset((Build.RESULT, Build.REGISTER, Build.OBJECT, Build.COPY, Build.TUPLE, Build.LIST, Build.DICT))
+_BUILDS = frozenset((Build.RESULT, Build.REGISTER, Build.OBJECT, Build.COPY, Build.TUPLE, Build.LIST, Build.DICT, Build.SELECTED))
 """The kinds that such an entry supports; records with other kinds keep the generic one."""
 _OWN_THREADS = f"""
 @threads = internal constant {{ {", ".join("ptr" for _ in THREADS)}, i64 }} {{ ptr @run, ptr null, ptr null, ptr null, i64 1 }}

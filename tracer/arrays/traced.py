@@ -424,7 +424,8 @@ class TracedArray(Described):
     def imag(self) -> TracedArray:
         if self.type.dtype.is_complex:
             return HOOKS["part"](self, "imag")
-        zeros = HOOKS["fresh"](HOOKS["full"](self.shape, 0, self.dtype))
+        zeros = HOOKS["fresh"](HOOKS["full"](self.shape, 0, np.int64 if self.weak == "bool" else self.dtype))
+        zeros.weak = "int" if self.weak == "bool" else self.weak
         zeros.created = self.is_cell
         zeros.readonly = "the imaginary part of real numbers is read-only"
         return zeros

@@ -88,11 +88,16 @@ def real_class(kind: type) -> type:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Container:
-    """The functions of a registered class: ``flatten(value) -> (children, data)`` and ``unflatten(data, children)``."""
+    """The functions of a registered class: ``flatten(value) -> (children, data)`` and ``unflatten(data, children)``.
+
+    ``is_selected``: for results, ``unflatten`` returns that one of the other children whose position the first child is, except
+    for children for which it raises, which are static objects of a class in ``refused``."""
 
     type: type
     flatten: Callable[[Any], tuple[Sequence[Any], Any]]
     unflatten: Callable[[Any, Sequence[Any]], Any]
+    is_selected: bool = False
+    refused: tuple[Any, ...] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return container_of, (self.type,)

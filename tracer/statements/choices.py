@@ -183,7 +183,11 @@ def _filled(data: Any, children: Sequence[Any]) -> Any:
     return cases[int(tag)]
 
 
-register(Container(type=Choice, flatten=lambda c: ((c.tag, *c.cases), None), unflatten=_filled))
+register(
+    Container(
+        type=Choice, flatten=lambda c: ((c.tag, *c.cases), None), unflatten=_filled, is_selected=True, refused=(type(UNBOUND),)
+    )
+)
 
 
 def described(case: Any) -> str:

@@ -257,6 +257,7 @@ class Rolled:
         self.supposes = True
         self.noted: EarlierCarry | None = None
         self.must_leave = False
+        self.ends_by_test = False
 
     def capacity(self, k: int) -> Any:
         """Return the number of rows for the lists that iterations bind to a variable."""
@@ -540,8 +541,9 @@ class Rolled:
         """Return whether there is a first iteration, before the loop."""
         if self.loop.test is not None:
             if ended is None:
+                self.ends_by_test |= truth is not True
                 return self.within_room(_truth(truth))
-            return self.within_room(_truth(_while_not_ended(ended, self.loop.test, self.loop.names)))
+            return self.within_room(_truth(_while_not_ended(ended, self.test, self.loop.names)))
         assert self.loop.items is not None
         more = self.loop.items.count > self.loop.first
         return _truth(more if ended is None else np.logical_and(is_code(ended, NEXT, CONTINUE), more))
@@ -627,11 +629,18 @@ class Rolled:
         axis = changing_axis(x, y) or 0
         return as_traced(number_of_extent(y.shape[axis]) <= number_of_extent(x.shape[axis] + self.room.rows_extent))
 
+    def test(self) -> Any:
+        """Return the value of the condition, and note if the loop may end by it."""
+        assert self.loop.test is not None
+        truth = truth_of(self.loop.test())
+        self.ends_by_test |= truth is not True
+        return truth
+
     def state_after(self, ended: Completion | None, rest: list[Any]) -> list[Any]:
         """Return whether the loop goes on after an iteration, the index of the next one, how it ended, and what it returns."""
         following = rest[1] + 1
         if self.loop.test is not None:
-            goes_on = self.within_room(_truth(_while_not_ended(ended, self.loop.test, self.loop.names)))
+            goes_on = self.within_room(_truth(_while_not_ended(ended, self.test, self.loop.names)))
         else:
             assert self.loop.items is not None
             more = _truth(np.logical_and(is_code(ended, NEXT, CONTINUE), following < self.loop.items.count))
@@ -693,6 +702,8 @@ class Rolled:
         rest = values[self.rest_start :]
         aliases = [*aliases_in(ran.completion), *(x for xs in bound.values() for x in xs)] if len(rest) > 3 else []
         possible = self.possible | possible_codes(ran.completion)
+        if self.loop.test is not None and not self.ends_by_test and not self.left:
+            possible -= {NEXT, CONTINUE}
         value = rest[3] if len(rest) > 3 else UNBOUND
         if frame_of().root.try_statements:
             share(aliases, value)  # a ``finally`` clause may write into what is returned
@@ -732,7 +743,8 @@ def finished(ended: Completion | None, orelse: Block | None, names: Sequence[str
             leaving = {*raised, *({RETURN} if RETURN in ended.possible else ())}
             code = as_traced(np.where(is_code(ended, *leaving), as_traced(np.int64(1) * code_of(ended)), np.int64(NEXT)))
             possible = frozenset({*leaving, *({NEXT} if ended.possible - leaving else ())})
-            result = Completion(code=code, value=ended.value, possible=possible, aliases=ended.aliases)
+            only = next(iter(possible)) if possible == {RETURN} else code
+            result = Completion(code=only, value=ended.value, possible=possible, aliases=ended.aliases)
     if orelse is None:
         return result
     if ended is None or (ended.is_decided and is_code(ended, NEXT, CONTINUE)):

@@ -354,7 +354,11 @@ def imag(val: Any) -> TracedArray:
 
 @register_method("conj", "conjugate")
 def conjugate_method(a: TracedArray) -> TracedArray:
-    return emit("conj", a) if a.dtype.kind == "c" else a
+    if a.dtype.kind != "c":
+        return a
+    result = emit("conj", a)
+    result.weak, result.type_tag = a.weak, a.type_tag
+    return result
 
 
 @implements(np.angle)

@@ -1,0 +1,1 @@
+"""Calls whose arguments are Python's numbers."""
