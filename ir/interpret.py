@@ -19,7 +19,7 @@ from pullback.ir.core.types import ArrayType, DType, RefType
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import DefineExtent
 from pullback.ir.ops.control.custom import Custom
-from pullback.ir.ops.control.host import Host, Print
+from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.control.loops import Scan, Switch, While
 from pullback.ir.ops.control.regions import CheckFailed, Group
 from pullback.ir.ops.elementwise.elementwise import Elementwise
@@ -82,8 +82,9 @@ def interpret(
 ) -> Any:  # fmt: skip
     """Run a function. Returns a tuple of results for a func or program, the status for a kernel.
 
-    Sizes in the shapes of parameters are taken from the arguments; others must be in ``sizes``. For a func: without
-    ``effects`` nothing is printed, and ``observe(instruction, operands, results)`` is called for each executed instruction.
+    Sizes in the shapes of parameters are taken from the arguments; others must be in ``sizes``. For a func: without ``effects``
+    no host call without results is made, and ``observe(instruction, operands, results)`` is called for each executed
+    instruction.
     Raises CheckFailed where a check fails and ValueError on arguments of the wrong type or shape.
     """
     bound: Sizes = dict(sizes or {})
@@ -148,7 +149,7 @@ class _Arrays:
 
     def run(self, instruction: Instruction, operands: list[Any]) -> Sequence[Any]:
         op = instruction.op
-        if isinstance(op, Print) and not self.effects:
+        if isinstance(op, Host) and not instruction.results and not self.effects:
             return []
         if isinstance(op, Group | Custom):
             return self.region(instruction.regions[0], operands)

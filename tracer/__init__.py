@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from pullback.ir.core.lazy_imports import later
+from pullback.tracer import effects as _effects
 from pullback.tracer import functions as _functions
 from pullback.tracer.arrays.frame import Argument, Captured, Constant, Input, Pinned, current
 from pullback.tracer.arrays.make import emit
@@ -38,4 +39,4 @@ __all__ = [
     "ones_like", "over_axes", "parameters_of", "rebuild", "register_method", "rolling", "signature", "trace", "twin",
     "types_found", "unflatten", "user_loc", "zeros_like",
 ]  # fmt: skip
-del _functions
+del _effects, _functions

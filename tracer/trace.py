@@ -430,7 +430,7 @@ def _results(frame: Frame, result: Any, names: Names) -> tuple[Stores | None, Tr
     """Return what the function stores, the structure of its result, and the leaves of both."""
     written = frame.stores.stores(result)
     if written is None:
-        results, out_tree = flatten(_with_lists(result), static_numbers=True)
+        results, out_tree = flatten(with_lists(result), static_numbers=True)
         return None, _returned_tree(bare(out_tree), names), results
     if frame.sizes is not None:
         raise TraceError("a function with symbolic sizes changes or returns a list or dict among its arguments")
@@ -473,25 +473,25 @@ def returned_static(value: Any, names: Names) -> Any:
     return names.original(value) if real_class(kind) is kind else of_real_class(value)
 
 
-def _with_lists(value: Any) -> Any:
+def with_lists(value: Any) -> Any:
     """Return a result in which lists of a length that values decide are trees, and so are numbers of which values decide whether
     they are Python's."""
     if isinstance(value, TracedArray):
         return result_of(value)
     if has_rows(value) or isinstance(value, Keyed):
         result = value.result()
-        return list(map(_with_lists, result)) if type(result) is list else result
+        return list(map(with_lists, result)) if type(result) is list else result
     if isinstance(value, Tagged):
-        cases = list(map(_with_lists, value.cases))
+        cases = list(map(with_lists, value.cases))
         choice: Any = type(value)
         return value if all(a is b for a, b in zip(cases, value.cases, strict=True)) else choice(value.tag, cases)
     if type(value) in (tuple, list) or isinstance(value, Listed):
-        inside = [_with_lists(x) for x in value]
+        inside = [with_lists(x) for x in value]
         is_same = all(a is b for a, b in zip(inside, value, strict=True))
         return value if is_same else tuple(inside) if type(value) is tuple else inside
     if type(value) is Counter:
         return result_of_counter(value)
-    return {k: _with_lists(x) for k, x in value.items()} if type(value) is dict else value
+    return {k: with_lists(x) for k, x in value.items()} if type(value) is dict else value
 
 
 def _labels(tree: TreeDef, parameters: Parameters) -> tuple[str, ...]:

@@ -23,7 +23,8 @@ class Transform:
     ``argnums`` and ``argnames`` select arguments, for transforms that have them. ``donate``: the arguments of the transformed
     function whose memory its results may reuse. ``dynamic``: its traces have symbolic sizes. ``tf32``: products of float32 may
     round their operands. ``rolls``: its traces have branches and loops that values decide. ``follows_choices``:
-    where these cannot be joined, they are followed by guards. ``verify``: the number of calls of
+    where these cannot be joined, they are followed by guards. ``has_effects_of_trace``: what the function prints, it prints while
+    it is traced. ``verify``: the number of calls of
     each program that are compared with plain Python.
     """
 
@@ -36,11 +37,12 @@ class Transform:
     tf32: bool = False
     rolls: bool = True
     follows_choices: bool = True
+    has_effects_of_trace: bool = False
     verify: int = 0
 
     def apply(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call the transformed function in the current trace."""
-        with rolling(self.rolls, self.follows_choices):
+        with rolling(self.rolls, self.follows_choices, self.has_effects_of_trace):
             return follow(function)(*args, **kwargs)
 
     def parameters(self, function: Function, static: frozenset[str]) -> Parameters:

@@ -29,8 +29,8 @@ def print(*values: Any, sep: str = " ", end: str = "\n", **fields: Any) -> None:
     value that ``sys.stdout`` has at the call. Nothing else in the program changes: neither its results nor its residuals. In a
     plain NumPy run it prints at once.
 
-    The builtin ``print`` also works in a transformed function, while it is traced: it shows the traced arrays, with their
-    types and without values, and only at the first call.
+    The builtin ``print`` also prints at each call. Under ``pb.vmap``, where it prints for each row, this function prints whole
+    arrays, once.
 
     Raises TypeError for an invalid format string, what ``str.format`` raises, and out of the call what writing raises.
     """

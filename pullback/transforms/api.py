@@ -48,6 +48,7 @@ def jit(
     dynamic: bool = False,
     tf32: bool = False,
     loops: Literal["roll", "unroll"] = "roll",
+    effects: Literal["call", "trace"] = "call",
     verify: int = 0,
 ) -> Jitted[P, R]: ...
 @overload
@@ -63,6 +64,7 @@ def jit(
     dynamic: bool = False,
     tf32: bool = False,
     loops: Literal["roll", "unroll"] = "roll",
+    effects: Literal["call", "trace"] = "call",
     verify: int = 0,
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 @with_users_frames
@@ -71,6 +73,7 @@ def jit(
     guards: bool | None = None, donate: Donate = (), debug: bool = False, dynamic: bool = False,
     tf32: bool = False,
     loops: Literal["roll", "unroll"] = "roll",
+    effects: Literal["call", "trace"] = "call",
     verify: int = 0,
 ) -> Any:  # fmt: skip
     """Compile a NumPy function; also a decorator, with or without arguments.
@@ -110,6 +113,9 @@ def jit(
     Python's loops while the function is traced, iteration by iteration, and refuses branches on traced values. See
     docs/control-flow.md.
 
+    ``effects``: "call" does what the function prints at each call, in its branches and iterations, in the order of Python, and
+    once under a gradient. "trace" does it while the function is traced, so it occurs once, and shows the types of traced values.
+
         f = pb.jit(bisect)                            # while high - low > tol: ...
 
     ``tf32``: matrix products of float32 may round elements to 11 bits before they are multiplied, where a device multiplies
@@ -134,15 +140,18 @@ def jit(
     """
     if function is None:
         options = {"static_argnames": static_argnames, "device": device, "check": check, "guards": guards}
-        more = {"donate": donate, "debug": debug, "dynamic": dynamic, "tf32": tf32, "loops": loops, "verify": verify}
+        more = {"donate": donate, "debug": debug, "dynamic": dynamic, "tf32": tf32, "loops": loops}
+        more |= {"effects": effects, "verify": verify}
         return functools.partial(jit, **options, **more)
     if loops not in ("unroll", "roll"):
         raise ValueError(f'loops={loops!r}: "unroll" or "roll"')
+    if effects not in ("call", "trace"):
+        raise ValueError(f'effects={effects!r}: "call" or "trace"')
     device = None if device is None else checked(device)
     words = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     transform = (Guarded if guards else Transform)(
         name="jit", donate=donation(donate), dynamic=bool(dynamic), tf32=bool(tf32), rolls=loops == "roll" and not guards,
-        follows_choices=guards is None and loops == "roll",
+        follows_choices=guards is None and loops == "roll", has_effects_of_trace=effects == "trace",
         verify=_count(verify, debug or check),
     )
     kind = Verified if transform.verify else KINDS[bool(debug), bool(check)]

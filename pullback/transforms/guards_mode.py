@@ -15,5 +15,5 @@ class Guarded(Transform):
     """The transform "jit" that follows branches on traced values."""
 
     def apply(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        with rolling(False, False), following():
+        with rolling(False, False, self.has_effects_of_trace), following():
             return follow(function)(*args, **kwargs)

@@ -336,7 +336,7 @@ class Executable:
             block += [0] * len(polling.SLOTS) if index in looks else []
             slots: Sequence[tuple[Any, ...]]
             if isinstance(step.op, HostOp):
-                hosts.append(HostStep(step, [shape_of(v, sizes) for v in step.operands]))
+                hosts.append(HostStep(step, sizes))
                 functions.append(hosts[-1].address)
                 slots = [("pointer", k) for k in range(len(step.operands))]
             else:
@@ -360,7 +360,7 @@ class Executable:
                     block[at] = address_of(self.laps)
                 elif kind == "host":
                     inside = step.params["hosts"][rest[0]]
-                    hosts.append(HostStep(inside, [shape_of(v, sizes) for v in inside.operands]))
+                    hosts.append(HostStep(inside, sizes))
                     block[at] = hosts[-1].address
                 elif kind in ("shared", "choice"):
                     block[at] = called[index].get(slot, 0)

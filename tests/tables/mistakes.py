@@ -427,7 +427,7 @@ def f(x, y):
 f(1.0, 2.0)
 
 === a number in a format
-@pb.jit
+@pb.jit(effects="trace")
 def f(x):
     loss = np.sum(x * x)
     print(f"loss {loss:.3f}")
@@ -436,7 +436,7 @@ def f(x):
 f(np.arange(3.0))
 
 === a number in a % format
-@pb.jit
+@pb.jit(effects="trace")
 def f(x):
     loss = np.sum(x * x)
     print("loss %.3f" % loss)

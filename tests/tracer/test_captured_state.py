@@ -337,7 +337,7 @@ def test_a_traced_value_says_that_it_is_one(capsys: pytest.CaptureFixture[str]) 
         print(x, f"{x}", repr(x[0]))
         return x
 
-    pb.jit(f)(X)
+    pb.jit(f, effects="trace")(X)
     assert capsys.readouterr().out == "traced f64[3] x traced f64[3] x traced f64[]\n"
 
 

@@ -192,7 +192,7 @@ def test_conversions() -> None:
         print(f"{x.sum():.3f}")  # here
         return x
 
-    refused(to_format, X, words="print")
+    refused(to_format, X, transform=lambda f: pb.jit(f, effects="trace"), words="print")
 
 
 def test_a_shape_that_depends_on_data() -> None:

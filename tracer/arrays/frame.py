@@ -192,7 +192,10 @@ class Frame:
     trace, and ``try_statements``: those that run and are traced for each outcome of their tests for errors
     (``tracer/statements/catching.py``); ``raised_in_loops``: the exceptions by which iterations of loops in them end. ``loops``:
     what the traces of loops noted (see ``tracer/statements/earlier_traces.py``). ``searches``: in a root, how many searches of
-    the room for lists and arrays of loops without a bound were traced (``tracer/statements/counting.py``).
+    the room for lists and arrays of loops without a bound were traced (``tracer/statements/counting.py``). ``is_straight``: a
+    region runs once where it stands, as that of a gradient does, ``is_row``: it runs for each row of a ``vmap``, and
+    ``has_effect``: that has an effect on the outside (``tracer/effects/emission.py``). ``has_effects_of_trace``: in a root,
+    effects occur once, while the function is traced.
     """
 
     def __init__(self, parent: Frame | None = None) -> None:
@@ -244,6 +247,7 @@ class Frame:
         self.try_statements: list[Any] = []
         self.raised_in_loops: list[Exception] = []
         self.loops: dict[Any, Any] = {}
+        self.is_straight = self.is_row = self.has_effect = self.has_effects_of_trace = False
         self.outcomes: Any = None
         self.stores: Any = None
         self.sizes: Sizes | None = None

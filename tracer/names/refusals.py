@@ -13,21 +13,13 @@ import numpy as np
 
 from pullback.ir.core.device_arrays import Remote
 from pullback.ir.core.types import dtype_of
-from pullback.tracer.arrays.frame import NO_THREADS, current
+from pullback.tracer.arrays.frame import NO_THREADS
 from pullback.tracer.arrays.make import is_special_array
 from pullback.tracer.arrays.mixed_numbers import has_attribute, is_instance
 from pullback.tracer.arrays.traced import Tagged, TracedArray
 from pullback.tracer.names.proxies import CLOCK, RANDOM, is_clock
 from pullback.tracer.user_code.errors import TraceError
 from pullback.tracer.user_code.ownership import is_users_object, is_users_value
-
-
-def printed(*values: Any, **options: Any) -> None:
-    """Print. Raises TraceError in a block that values decide, which would print whether or not it runs."""
-    frame = current()
-    if frame is not None and frame.is_conditional:
-        raise TraceError("print in a branch or loop on traced values; write pb.print, which prints where it runs")
-    print(*values, **options)
 
 
 def capturable(value: Any) -> bool:

@@ -73,7 +73,6 @@ from pullback.tracer.names.refusals import (
     is_cached,
     no_eval,
     no_file,
-    printed,
     traced_getattr,
     traced_hasattr,
     traced_isinstance,
@@ -133,7 +132,7 @@ class Names:
             **vars(builtins), **traced_builtins(), **matched_builtins(), "isinstance": traced_isinstance,
             "hasattr": traced_hasattr, "getattr": traced_getattr, "type": TypeTwin(self), "super": SuperTwin(self),
             "__import__": self._import, "__build_class__": build_class, "eval": no_eval, "exec": no_eval, "open": no_file,
-            "input": no_file, "print": printed,
+            "input": no_file,
         }  # fmt: skip
         self.builtins |= {k: self.follow(v) for k, v in vars(builtins).items() if _BUILTINS.get(k) is not v}
 

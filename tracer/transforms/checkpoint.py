@@ -50,6 +50,7 @@ def checkpoint_call(
     if not frame_of().order or policy == "everything":
         return follow(function)(*args, **kwargs)
     parameters, region = parameters_of(function), Region()
+    region.inner.is_straight = True
 
     def enter(leaf: Any, path: str) -> Any:
         is_value = isinstance(leaf, TracedArray) and leaf.known is None and leaf.literal is None

@@ -75,6 +75,7 @@ def gradient_call(
     parameters = parameters_of(function)
     chosen, single = selected(parameters, argnums, argnames, args, kwargs)
     region = Region()
+    region.inner.is_straight = True
     containers = ContainerArguments(region)
     new_args, new_kwargs = list(args), dict(kwargs)
     trees = []

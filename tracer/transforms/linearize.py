@@ -40,6 +40,7 @@ class Linear:
         """
         names = labels or [parameters_of(function).name(k) for k in range(len(primals))]
         region = Region()
+        region.inner.is_straight = True
         self._names = names
         self._trees: list[TreeDef] = []
         self._inputs: list[list[int | None]] = []

@@ -47,22 +47,24 @@ def following() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def rolling(rolls: bool, follows_choices: bool) -> Iterator[None]:
-    """Return a context in which branches and loops that values decide are compiled or not, and followed by guards, in a trace for
-    which they are, or not. Raises TraceError, for a retrace, if the functions of this trace were not rewritten."""
+def rolling(rolls: bool, follows_choices: bool, has_effects_of_trace: bool = False) -> Iterator[None]:
+    """Return a context in which branches and loops that values decide are compiled or not, and followed by guards, in a trace
+    for which they are, or not, and in which effects occur while the function is traced, or at each call. Raises TraceError, for
+    a retrace, if the functions of this trace were not rewritten."""
     root = frame_of().root
     outcomes = root.outcomes
     if rolls and root.follows_syntax is None:
         error = TraceError("a function whose loops are rolled in the trace of one whose loops are not; give both the same option")
         error.wants_rolled = True
         raise error
-    before = root.rolls, outcomes.follows_choices
+    before = root.rolls, outcomes.follows_choices, root.has_effects_of_trace
     root.rolls = rolls and bool(root.follows_syntax)
     outcomes.follows_choices = root.follows_choices and follows_choices
+    root.has_effects_of_trace |= has_effects_of_trace
     try:
         yield
     finally:
-        root.rolls, outcomes.follows_choices = before
+        root.rolls, outcomes.follows_choices, root.has_effects_of_trace = before
 
 
 def guard_attribute(owner: Any, name: str, describe: str) -> None:

@@ -49,6 +49,7 @@ class _RowRegion:
 
     def __init__(self, size: int | None) -> None:
         self.region = Region()
+        self.region.inner.is_row = True
         self.given_size = size
         self.sizes: list[tuple[str, TracedArray, int]] = []
         self.targets: list[tuple[TracedArray, int]] = []
@@ -185,6 +186,7 @@ def over_elements(function: Callable[..., Any], vectors: Sequence[TracedArray], 
     Returns its result for one element, and a vector for each of its results (one, or the items of a tuple).
     """
     region = Region()
+    region.inner.is_row = True
     places = [region.enter(v, ArrayType(v.type.dtype), weak=kind) for v, kind in zip(vectors, kinds, strict=True)]
     with region.inner.active(), refusing_changes(region.outer, "a function that is called for each element"):
         result = function(*places)

@@ -43,7 +43,7 @@ from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.types import ArrayType, Extent, RefType, StackType
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant
-from pullback.ir.ops.control.host import Host
+from pullback.ir.ops.control.host import Host, sizes_by_value
 from pullback.ir.ops.kernel.kernel import Extent as NamedExtent
 from pullback.ir.ops.program import (
     Alloc,
@@ -450,7 +450,7 @@ class ProgramWriter(DriverText):
         return "\n".join(lines)
 
     def host(self, i: Instruction) -> None:
-        """Emit the call of a step in Python.
+        """Emit the call of a step in Python, with a table of its buffers and of the extents by value of these.
 
         A pending signal is handled before the call: an exception that its handler raises at the entry of the step would be
         lost.
@@ -460,11 +460,14 @@ class ProgramWriter(DriverText):
         out, (on,) = self.exit_label(None), self.labels("unasked")
         self.line(f"br i1 {self.let(f'icmp eq i64 {stops}, 0')}, label %{on}, label %{out}")
         self.label(on)
-        table = self.slot(f"[{max(len(i.operands), 1)} x ptr]")
+        sizes = sizes_by_value(i)
+        table = self.slot(f"[{max(len(i.operands) + len(sizes), 1)} x ptr]")
         copies = self.copies_of_small(i.operands)
         for k, value in enumerate(i.operands):
             pointer = self.locations[value].pointer
             self.line(f"store ptr {copies.get(pointer, pointer)}, ptr {self.let(f'getelementptr ptr, ptr {table}, i64 {k}')}")
+        for k, name in enumerate(sizes, len(i.operands)):
+            self.line(f"store i64 {self.size(name)}, ptr {self.let(f'getelementptr ptr, ptr {table}, i64 {k}')}")
         callee = self.callee("host", len(self.hosts))
         self.hosts.append(i)
         status = self.let(f"call i64 {callee}(ptr {table})")

@@ -14,8 +14,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from pullback.ir.core.op import ZERO, Contribution, NoDerivative, Op, Region, Same, with_leading_axis
-from pullback.ir.core.types import ArrayType, RefType, Type, dtype_of
+from pullback.ir.core.types import ArrayType, RefType, Type, dtype_of, is_by_value
 from pullback.ir.core.value import Value
+from pullback.ir.shapes.extents import factor_names
 
 
 class Host(Op):
@@ -28,6 +29,12 @@ class Host(Op):
     def run(self, buffers: Sequence[Any], params: Mapping[str, Any]) -> None:
         """Run the step as a program op: read the first buffers and fill the last ones, the results' buffers."""
         self.evaluate(buffers, params, ())
+
+
+def sizes_by_value(step: Any) -> list[str]:
+    """Return the names of the extents by value in the shapes of the operands of a host call."""
+    extents = [e for v in step.operands for e in v.type.shape if isinstance(e, str)]
+    return list(dict.fromkeys(name for e in extents for name in factor_names(e) if is_by_value(name)))
 
 
 class Print(Host):

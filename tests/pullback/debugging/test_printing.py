@@ -271,8 +271,8 @@ def test_prints_of_what_is_not_used(capsys: Any) -> None:
     assert capsys.readouterr().out == f"only {X}\ninner {X}\n"
 
 
-def test_the_builtin_prints_once_while_tracing(capsys: Any) -> None:
-    @pb.jit
+def test_the_builtin_prints_once_while_tracing_where_effects_are_of_the_trace(capsys: Any) -> None:
+    @pb.jit(effects="trace")
     def f(x: Any) -> Any:
         print("tracing", x)
         return x * 2

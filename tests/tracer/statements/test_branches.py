@@ -231,7 +231,6 @@ def test_a_write_is_seen_under_the_other_name_of_an_array(written: str, returned
         "b = d = [a]\n    while c > 2:\n        c = c - 1\n        b = [2 * b[0]]\n    b[0] = c\n    return d[0]",
         "if c > 0:\n        return a\n    return c",
         "it = iter([1, 2])\n    return a * next(it) if c > 0 else a",
-        "if c > 0:\n        print(c)\n    return a",
     ],
 )
 def test_what_has_no_common_meaning_is_refused(body: str) -> None:

@@ -318,7 +318,10 @@ def test_texts_with_source() -> None:
 
 
 def test_texts_are_shown_while_a_function_is_traced(capsys: Any) -> None:
-    pb.jit(no_source("def f(x):\n    print(x, f'{x} {x!r}', 'x = ' + str(x))\n    return x"))(1.5)
+    function = no_source("def f(x):\n    print(x, f'{x} {x!r}', 'x = ' + str(x))\n    return x")
+    with pytest.raises(pb.TraceError, match="print of a text of a traced value"):
+        pb.jit(function)(1.5)
+    pb.jit(function, effects="trace")(1.5)
     text = "traced Python float x"
     assert capsys.readouterr().out == f"{text} {text} {text} x = {text}\n"
 
