@@ -22,11 +22,11 @@ from pullback.ir.core.structure import copy_block, walk
 from pullback.ir.core.types import is_by_value
 from pullback.ir.interpret import interpret
 from pullback.ir.ops.array.create import DefineExtent
-from pullback.ir.ops.control.host import Callback
+from pullback.ir.ops.control.host import Callback, Host
 from pullback.ir.ops.control.regions import CheckFailed
 from pullback.ir.passes.hoist_guards import GUARD
 from pullback.ir.shapes.extents import definers, extents_of
-from pullback.tracer.arrays.frame import Argument, Captured, Constant, Frame, Source
+from pullback.tracer.arrays.frame import Argument, Called, Captured, Constant, Frame, Input, Source
 from pullback.tracer.names.guard_code import native
 from pullback.tracer.user_code.errors import NotKnown, TraceError, user_loc, user_site
 from pullback.tracer.user_code.source import MOST_TEXT, line_text
@@ -128,6 +128,24 @@ class Outcomes:
         with suppress(CheckFailed, TraceError):
             self._check(frame)
 
+    def effects_so_far(self, frame: Frame) -> Callable[[], None]:
+        """Return a function that makes the host calls without results of a root frame as it is now, in order. It raises what they
+        raise; it stops at a check that fails."""
+        block = Block(tuple(frame.parameters), tuple(frame.builder.instructions), ())
+        if frame.sizes is not None or not any(isinstance(i.op, Host) and not i.results for i in walk(block)):
+            return lambda: None
+        inputs = list(frame.inputs)
+        arguments = [self._input(source) for source in inputs]
+
+        def perform() -> None:
+            assert inputs is not None  # they keep the functions that are called
+            function = grad.grad(passes.run(Function("so_far", block), passes.BEFORE_GRAD))
+            with np.errstate(all="ignore"), suppress(CheckFailed):
+                typed = [np.asarray(a, p.type.dtype.numpy) for a, p in zip(arguments, block.parameters, strict=True)]
+                interpret(function, *typed)
+
+        return perform
+
     def ran(self) -> Ran:
         """Return the interpreted instructions by the values they define, with their operands' values and that value."""
         values = self._values
@@ -218,7 +236,8 @@ class Outcomes:
                 else:
                     work.append(source)
                 continue
-            if any(isinstance(j.op, Callback) for j in (definition, *(j for r in definition.regions for j in walk(r)))):
+            inside = (definition, *(j for r in definition.regions for j in walk(r)))
+            if any(isinstance(j.op, Callback) and j.results for j in inside):
                 raise NotKnown("which comes from a Python function that the program calls")
             needed = [*((v, scope) for v in definition.operands), *self._counts(definition).values()]
             missing = [(v, f) for v, f in needed if v not in self._values]
@@ -242,14 +261,21 @@ class Outcomes:
                 raise NotKnown("which differs from row to row or from step to step, or is a cotangent")
             return frame.sources[value]
         source = self._root.inputs[self._root.parameters.index(value)]
+        if isinstance(source, Called):
+            raise NotKnown("which is a function")
+        return self._input(source)
+
+    def _input(self, source: Input) -> np.ndarray[Any, Any]:
+        """Return the value of an input of the root."""
         match source:
+            case Called(array=array):
+                return np.asarray(array)
             case Argument(index=index):
                 return native(self._leaves[index])
             case Captured(read=read):
                 return native(read())
             case Constant(array=array):
                 return native(array)
-        raise NotKnown("which is a function")
 
     def _counts(self, i: Instruction) -> dict[int, tuple[Value, Frame]]:
         """Return the numbers that define the extents by value of an instruction, with their frames, by the indices of atoms."""

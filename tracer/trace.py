@@ -341,6 +341,7 @@ def trace(
                     continue
                 failures.add(attempt, frame, error)
                 if attempt.is_of_call(error, failures):
+                    frame.perform()
                     raise_defect(failures.defects, error)
                     raise
         refused = failures.final()
@@ -586,6 +587,8 @@ def _run(frame: Frame, function: Callable[..., Any], args: Any, kwargs: Any) -> 
         if isinstance(error, RecursionError):
             error.add_note("  (a traced function is run once: a recursion ends by Python values, never by traced ones)")
         if not frame.refusals or error is frame.refusals[0]:
+            if not isinstance(error, TraceError):
+                frame.perform = frame.outcomes.effects_so_far(frame)
             raise
         stems = _stems_from(error, frame.refusals[0])
         message = error.message if isinstance(error, TraceError) else error

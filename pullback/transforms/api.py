@@ -113,8 +113,9 @@ def jit(
     Python's loops while the function is traced, iteration by iteration, and refuses branches on traced values. See
     docs/control-flow.md.
 
-    ``effects``: "call" does what the function prints at each call, in its branches and iterations, in the order of Python, and
-    once under a gradient. "trace" does it while the function is traced, so it occurs once, and shows the types of traced values.
+    ``effects``: "call" does what the function prints, logs, warns and writes into files at each call, in its branches and
+    iterations, in the order of Python, and once under a gradient. "trace" does it while the function is traced, so it occurs
+    once, and shows the types of traced values.
 
         f = pb.jit(bisect)                            # while high - low > tol: ...
 

@@ -195,7 +195,9 @@ class Frame:
     the room for lists and arrays of loops without a bound were traced (``tracer/statements/counting.py``). ``is_straight``: a
     region runs once where it stands, as that of a gradient does, ``is_row``: it runs for each row of a ``vmap``, and
     ``has_effect``: that has an effect on the outside (``tracer/effects/emission.py``). ``has_effects_of_trace``: in a root,
-    effects occur once, while the function is traced.
+    effects occur once, while the function is traced. ``print_options``:
+    in a root, NumPy's options for texts of arrays that a ``with`` block has changed, and ``catches_warnings``: how many blocks of
+    ``warnings.catch_warnings`` are running. ``perform``: in a root whose function raised, what makes its host calls before that.
     """
 
     def __init__(self, parent: Frame | None = None) -> None:
@@ -247,6 +249,9 @@ class Frame:
         self.try_statements: list[Any] = []
         self.raised_in_loops: list[Exception] = []
         self.loops: dict[Any, Any] = {}
+        self.print_options: dict[str, Any] = {}
+        self.catches_warnings = 0
+        self.perform: Callable[[], None] = lambda: None
         self.is_straight = self.is_row = self.has_effect = self.has_effects_of_trace = False
         self.outcomes: Any = None
         self.stores: Any = None

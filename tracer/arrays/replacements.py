@@ -97,6 +97,20 @@ def kind_twin(*names: str) -> Callable[[Callable[[Any, Any], Any]], Callable[[An
     return register
 
 
+MEMBERS: dict[tuple[str, str], Callable[[Any], Any]] = {}
+
+
+def member_twin(module: str, name: str) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
+    """Decorate ``make(names of the trace)``, which returns the replacement of a library module's attribute that has another
+    value at each call, or None."""
+
+    def register(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        MEMBERS[module, name] = make
+        return make
+
+    return register
+
+
 def call_of(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorate a function that replaces a builtin type in calls."""
 

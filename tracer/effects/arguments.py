@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from pullback.ir.shapes.symbolic import is_size
@@ -10,10 +11,12 @@ from pullback.tracer.arrays.descriptions import shows_traced
 from pullback.tracer.arrays.make import as_traced
 from pullback.tracer.arrays.traced import Listed, TracedArray, has_rows
 from pullback.tracer.arrays.tree import Container, container_of, register
+from pullback.tracer.effects.user_frames import Caller, called_below, callers_of
 from pullback.tracer.names.proxies import Outside
 from pullback.tracer.trace import with_lists
 from pullback.tracer.user_code.errors import TraceError
 from pullback.tracer.user_code.ownership import attribute_names, is_users_object
+from pullback.tracer.user_code.tracebacks import keep_users_frames
 
 
 class ObjectCopy:
@@ -37,6 +40,42 @@ register(
         type=ObjectCopy,
         flatten=lambda copy: (tuple(copy.attributes.values()), (copy.kind, tuple(copy.attributes))),
         unflatten=_object,
+    )
+)
+
+
+class ExceptionCopy:
+    """An exception as a tree of its arguments and attributes. ``frames``: those of the user's that it left, innermost first."""
+
+    def __init__(self, kind: type, args: Sequence[Any], attributes: dict[str, Any], frames: Sequence[Caller]) -> None:
+        self.kind, self.args, self.attributes, self.frames = kind, args, attributes, frames
+
+
+def _exception(data: Any, children: Sequence[Any]) -> Any:
+    """Return the exception of which a tree is a copy, with a traceback of the user's frames."""
+    kind, names, frames = data
+    args, values = children[: len(children) - len(names)], children[len(children) - len(names) :]
+    error = kind.__new__(kind, *args)
+    error.args = tuple(args)
+    for name, value in zip(names, values, strict=True):
+        BaseException.__setattr__(error, name, value)
+    if frames:
+        try:
+            called_below(frames, partial(_raise, error))
+        except kind:
+            keep_users_frames(error)
+    return error
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+register(
+    Container(
+        type=ExceptionCopy,
+        flatten=lambda copy: ((*copy.args, *copy.attributes.values()), (copy.kind, tuple(copy.attributes), copy.frames)),
+        unflatten=_exception,
     )
 )
 
@@ -65,6 +104,10 @@ def argument(value: Any, title: str, around: tuple[int, ...] = ()) -> Any:
         return tuple(items) if type(value) is tuple else items
     if type(value) is dict:
         return {k: argument(x, title, inside) for k, x in value.items()}
+    if isinstance(value, BaseException):
+        parts = [argument(x, title, inside) for x in value.args]
+        held = {name: argument(x, title, inside) for name, x in vars(value).items()}
+        return ExceptionCopy(type(value), parts, held, callers_of(value.__traceback__))
     if not is_users_object(value) or container_of(type(value)) is not None or _is_plain(value):
         return value
     attributes = {name: argument(getattr(value, name), title, inside) for name in attribute_names(value)}

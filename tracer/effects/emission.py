@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from pullback.tracer.arrays.frame import Frame, frame_of
 from pullback.tracer.effects.arguments import argument
-from pullback.tracer.effects.user_frames import Caller, called_below, callers
+from pullback.tracer.effects.user_frames import Caller, called_below, callers, callers_outside
 from pullback.tracer.transforms.callback import call_outside
 from pullback.tracer.user_code.errors import TraceError
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Effect:
-    """A function that a program calls below ``frames`` of the user's, and whose result is dropped."""
+    """A function that a program calls below ``frames`` of the user's, and whose result is dropped. It looks at as many callers as
+    ``levels`` says; ``printed``: NumPy's options for texts of arrays that the user's code has changed there."""
 
     function: Callable[..., Any]
     frames: Sequence[Caller]
     name: str
+    levels: int
+    printed: Mapping[str, Any]
 
     @property
     def __name__(self) -> str:
@@ -27,14 +34,21 @@ class Effect:
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Call the function."""
-        called_below(self.frames, lambda: self.function(*args, **kwargs))
+        frames = self.frames
+        if self.levels > len(frames):
+            frames = (*frames, *callers_outside(self.levels - len(frames)))
+        with np.printoptions(**self.printed) if self.printed else nullcontext():
+            called_below(frames, partial(self.function, *args, **kwargs))
 
 
-def emit_effect(function: Callable[..., Any], name: str, args: Sequence[Any], kwargs: Mapping[str, Any], instead: str) -> None:
+def emit_effect(
+    function: Callable[..., Any], name: str, args: Sequence[Any], kwargs: Mapping[str, Any], instead: str, levels: int = 0
+) -> None:
     """Emit a call of a Python function for its effect. Raises TraceError in the rows of ``pb.vmap``, where a Python loop would
-    have another order; ``instead``: what to write there."""
-    _refuse_rows(frame_of(), name, instead)
-    effect = Effect(function=function, frames=callers(), name=name)
+    have another order; ``instead``: what to write there. ``levels``: see ``Effect``."""
+    frame = frame_of()
+    _refuse_rows(frame, name, instead)
+    effect = Effect(function=function, frames=callers(), name=name, levels=levels, printed=dict(frame.root.print_options))
     passed = [argument(x, name) for x in args]
     call_outside(effect, None, passed, {k: argument(x, name) for k, x in kwargs.items()}, constant=True)
 

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from pullback.tracer.arrays.matched_classes import matched
 from pullback.tracer.arrays.number_types import MARK, MATCHED
-from pullback.tracer.arrays.replacements import called, foreign_function
+from pullback.tracer.arrays.replacements import MEMBERS, called, foreign_function
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.names.guards import ABSENT, Read, attribute_through, weakly
 from pullback.tracer.names.reader import Reader
@@ -87,6 +87,10 @@ class LibraryModule(Outside):
         if name.endswith(MATCHED):
             return matched(self._read(name.removesuffix(MATCHED)))
         real, names = self._real, self._names
+        make = MEMBERS.get((real.__name__, name))
+        member = None if make is None else make(names)
+        if member is not None:
+            return member
         read = partial(vars(real).__getitem__, name) if name in vars(real) else partial(getattr, real, name)
         value = read()
         if value is os.environ or value is sys.modules:

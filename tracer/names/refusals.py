@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import random
-import sys
 from collections.abc import Iterator
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
@@ -42,8 +41,6 @@ def why_refused(value: Any, describe: str) -> str:
     if is_users_value(value):
         base = next(k.__name__ for k in type(value).__mro__ if k.__module__ == "builtins")
         return f"{describe} is a {type(value).__name__}, a subclass of {base}, which is not read through; use a plain {base}"
-    if isinstance(value, io.IOBase) and value is not sys.stdout and value is not sys.stderr:
-        return f"{describe} is an open file, read once, when the function is traced; read it outside and pass the data"
     if isinstance(value, Iterator) and not isinstance(value, io.IOBase) and not is_users_object(value):
         return f"{describe} is an iterator from outside, used up by the trace alone; make a list of it outside"
     if isinstance(value, type) and _is_worker(value):

@@ -1,0 +1,1 @@
+"""Effects of traced functions on the outside."""
