@@ -57,6 +57,8 @@ class Failures:
     statements that handle them, which is tried if no guard can decide whether one is raised; all attempts may be made anew then.
     ``defects`` are errors that may be this package's own. ``plain_loops``: the loops of functions without source whose trace as
     one body failed, which unroll in the attempts after it. ``settles_truths``: see ``Frame``.
+    ``stored_inputs``: the places to which the function stores whose numbers are inputs, and the containers from
+    outside that it changes; ``read_whole``: those whose contents are inputs, since a trace without them failed.
     """
 
     rolls: bool
@@ -66,6 +68,8 @@ class Failures:
     defects: list[Exception] = field(default_factory=list)
     plain_loops: frozenset[LoopKey] = frozenset()
     settles_truths: bool = False
+    stored_inputs: frozenset[str] = frozenset()
+    read_whole: frozenset[str] = frozenset()
 
     def wants(self, name: str, *wishes: str) -> bool:
         """Return whether an attempt failed with a TraceError that has one of some attributes set."""
@@ -131,8 +135,15 @@ class Failures:
         self.defects += [*frame.defects, error]
 
     def adapts(self, frame: Frame) -> bool:
-        """Return whether an attempt that failed is to be repeated, for functions without source: with Python bools that are True
-        or False, or with one more loop unrolled."""
+        """Return whether an attempt that failed is to be repeated: with other inputs, or, for functions without source, with
+        Python bools that are True or False, or with one more loop unrolled."""
+        if not frame.wanted_inputs <= self.stored_inputs:
+            self.stored_inputs |= frame.wanted_inputs
+            self.read_whole |= frame.wanted_whole
+            return True
+        if not frame.only_added <= self.read_whole:
+            self.read_whole |= frame.only_added
+            return True
         if frame.needs_truths and not self.settles_truths:
             self.settles_truths = True
             return True

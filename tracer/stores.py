@@ -14,8 +14,9 @@ from functools import cached_property, partial
 from typing import Any
 
 from pullback.tracer.arrays.frame import Frame
-from pullback.tracer.arrays.traced import Appended, Keyed, has_rows
+from pullback.tracer.arrays.traced import Appended, Assigned, Keyed, has_rows
 from pullback.tracer.arrays.tree import LEAF, OnlyAppended, TreeDef, assembled, bare, children_of, structure_of, unflatten
+from pullback.tracer.names.places import DELETED, Place, PlaceKind, refusal
 from pullback.tracer.names.side_effects import effect, is_same_contents, items_of
 from pullback.tracer.syntax.table import PREFIX, operator_called
 from pullback.tracer.user_code.errors import TraceError, user_loc
@@ -50,7 +51,8 @@ def _fill_list(target: Any, contents: Any) -> None:
 
 def _fill_dict(target: Any, contents: Any) -> None:
     target.clear()
-    target.update(contents)
+    for key, value in contents.items():  # ``update`` of a Counter adds
+        target[key] = value
 
 
 def _empty_dict(tree: TreeDef) -> Any:
@@ -70,13 +72,27 @@ def _fill_set(target: Any, contents: Any) -> None:
 
 MUTABLE = (
     Mutable(classes=(list,), empty=lambda tree: [], fill=_fill_list),
-    Mutable(classes=(dict, OrderedDict, defaultdict), empty=_empty_dict, fill=_fill_dict),
+    Mutable(classes=(dict, OrderedDict, defaultdict, Counter), empty=_empty_dict, fill=_fill_dict),
     Mutable(classes=(deque,), empty=lambda tree: deque(maxlen=tree.data if tree.kind == "deque" else None), fill=_fill_deque),
     Mutable(classes=(set,), empty=lambda tree: set[Any](), fill=_fill_set),
 )
 """The kinds of containers that calls may change. A container of another kind is refused when it changes."""
+def _assign(target: Any, contents: Any) -> None:
+    for key, value in contents:
+        target[key] = value
+
+
+_WHOLE = Mutable(classes=(), empty=lambda tree: None, fill=lambda target, contents: None)
+"""An object that is stored, and does not change."""
 LONGER = Mutable(classes=(Appended,), empty=lambda tree: [], fill=list.extend)
 """Lists that calls only make longer."""
+
+
+ASSIGNED = Mutable(classes=(Assigned,), empty=lambda tree: {}, fill=_assign)
+"""Dicts to which calls only assign items."""
+_ADDED: dict[type, tuple[Mutable, Callable[[], Any]]] = {
+    list: (LONGER, Appended), dict: (ASSIGNED, Assigned), defaultdict: (ASSIGNED, Assigned), OrderedDict: (ASSIGNED, Assigned),
+}  # fmt: skip
 
 
 def _made_empty(value: Keyed) -> Callable[[], Any]:
@@ -108,13 +124,32 @@ class Fill:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class StoredPlace:
+    """A place of a kind outside, ``key`` of what ``owner()`` returns, to which a call stores."""
+
+    kind: PlaceKind
+    owner: Callable[[], Any]
+    key: Any
+    describe: str
+    is_deleted: bool
+
+    def store(self, value: Any) -> None:
+        """Store a value, or delete what is there."""
+        if self.is_deleted:
+            self.kind.delete(self.owner(), self.key)
+        else:
+            self.kind.write(self.owner(), self.key, value)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Stores:
     """What a call stores in containers.
 
     The objects are the caller's containers, in the order of the arguments, and then new ones, which are met more than once.
     ``paths``: the expressions that read the former, with ``values`` for the names in them, and ``pattern``, for each, the first
     object that it is. ``new``: the functions that make the latter. ``fills``: the containers that get contents, whose structures
-    are ``trees``, in their order; ``labels`` are the names of the caller's among them.
+    are ``trees``, in their order; ``labels`` are the names of the caller's among them, and ``titles`` descriptions. ``places``:
+    those outside to which the call stores, whose structures come after them in ``trees``.
     ``appended``: the lists, in dicts, that got longer and are otherwise what they were. ``repeated``: the leaves of the call that
     are met again in a container that is met again.
     """
@@ -126,8 +161,10 @@ class Stores:
     fills: tuple[Fill, ...]
     trees: tuple[TreeDef, ...]
     labels: tuple[str, ...]
+    titles: tuple[str, ...]
     appended: tuple[Steps, ...] = ()
     repeated: frozenset[int] = frozenset()
+    places: tuple[StoredPlace, ...] = ()
 
     @cached_property
     def _read(self) -> Callable[[Any, Any], tuple[Any, ...]]:
@@ -137,9 +174,22 @@ class Stores:
 
     @property
     def names(self) -> list[str]:
-        """The description of each container that gets contents."""
+        """The description of each container that gets contents, and of each place."""
         new = len(self.fills) - len(self.labels)
-        return [*(f"argument {label}" for label in self.labels), *["a new container"] * new]
+        places = (place.describe for place in self.places)
+        return [*self.titles, *["a new container"] * new, *places]
+
+    @property
+    def changes_outside(self) -> list[str]:
+        """The names of what a call changes outside of its arguments."""
+        inside = (title == f"argument {label}" for title, label in zip(self.titles, self.labels, strict=True))
+        containers = [label for label, is_argument in zip(self.labels, inside, strict=True) if not is_argument]
+        return [*(place.describe for place in self.places), *containers]
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """The names of what a call changes."""
+        return *self.labels, *(place.describe for place in self.places)
 
     def containers(self, arguments: tuple[Sequence[Any], Mapping[str, Any]]) -> tuple[Any, ...]:
         """Return the containers of a call."""
@@ -154,13 +204,18 @@ class Stores:
         return [*containers, *(make() for make in self.new)]
 
     def store(self, objects: Sequence[Any], contents: Sequence[Any]) -> None:
-        """Give containers their contents."""
-        for fill, items in zip(self.fills, contents, strict=True):
+        """Give containers their contents, and store to the places."""
+        count = len(self.fills)
+        for fill, items in zip(self.fills, contents[:count], strict=True):
             fill.of.fill(objects[fill.index], items)
+        for place, value in zip(self.places, contents[count:], strict=True):
+            place.store(value)
 
 
-def _items_of(copy: Any) -> Any:
+def items_in(copy: Any) -> Any:
     """Return the items of a container with their keys; for a dict with keys by value, those of the list of its items."""
+    if type(copy) is Assigned:
+        return list(enumerate(copy.pairs))
     return items_of(copy.entries if isinstance(copy, Keyed) else copy)
 
 
@@ -177,6 +232,7 @@ class ContainersOfCall:
 
     def __init__(self, frame: Frame) -> None:
         self._frame = frame
+        self._outside: set[int] = set()
         self.copies: list[Any] = []
         self.paths: list[str] = []
         self.labels: list[str] = []
@@ -250,7 +306,11 @@ class ContainersOfCall:
         self.values[name] = key
         return name
 
-    def _add(self, record: Mutable, value: Any, copy: Any, path: str, label: str, steps: Steps | None) -> None:
+    def _add(
+        self, record: Mutable, value: Any, copy: Any, path: str, label: str, steps: Steps | None, is_outside: bool = False
+    ) -> None:  # fmt: skip
+        if is_outside:
+            self._outside.add(len(self.copies))
         self._steps.append(steps)
         self._originals.append(value)
         self.copies.append(copy)
@@ -260,7 +320,7 @@ class ContainersOfCall:
 
     def begin(self) -> None:
         """Note the contents before the function runs."""
-        self._before = list(map(_items_of, self.copies))
+        self._before = list(map(items_in, self.copies))
 
     def close(self) -> None:
         """Drop the references to the containers of the call, which is in cycles with the trace."""
@@ -280,6 +340,85 @@ class ContainersOfCall:
         """Return the containers that changed, each with its copy and its kind."""
         return [(self._originals[k], self.copies[k], self._records[k]) for k in self.changed()]
 
+    # containers from outside
+
+    def known(self, value: Any, read: Callable[[], Any], label: str, is_added: bool) -> Any:
+        """Return the copy of a container from outside that has one, of an argument too, or, if the function only adds to it
+        (``is_added``), one without contents; None if there is none."""
+        copy = self._copy_of.get(id(value))
+        record = mutable_of(type(value))
+        if copy is None and is_added and record is not None and type(value) in _ADDED:
+            record, make = _ADDED[type(value)]
+            copy = self._copy_of[id(value)] = make()
+        elif copy is None or record is None:
+            return None
+        else:
+            record = self._records[next(k for k, x in enumerate(self.copies) if x is copy)]
+        self._add(record, value, copy, f"{self._named(read)}()", label, None, is_outside=True)
+        self._before.append(items_in(copy))
+        return copy
+
+    def outside(self, value: Any, copy: Any, read: Callable[[], Any], label: str, is_stored: bool) -> Any:
+        """Return a copy of a container from outside, whose changes reach the container. ``is_stored``: it is known to change."""
+        record = mutable_of(type(value))
+        if record is None:
+            raise TraceError(f"{label} is a {type(value).__name__}, which is not read; use an ordinary list, dict or set")
+        if is_stored and self._frame.root.rolls:
+            with self._frame.active():
+                if type(copy) is list:
+                    copy = operator_called(PREFIX + "list")(copy)
+                elif type(copy) is deque and copy.maxlen is None:
+                    copy = operator_called(PREFIX + "new")(deque, list(copy))
+                elif type(copy) is dict:
+                    copy = operator_called(PREFIX + "dict")(partial(_same, copy), partial(tuple, copy.items()))
+                elif type(copy) is set:
+                    copy = operator_called(PREFIX + "set")(partial(_same, copy), partial(list, copy))
+        self._copy_of[id(value)] = copy
+        self._add(record, value, copy, f"{self._named(read)}()", label, None, is_outside=True)
+        self._before.append(items_in(copy))
+        return copy
+
+    def changed_outside(self) -> list[tuple[str, bool]]:
+        """Return the names of the containers from outside that changed, each with whether items may only have been added."""
+        changed = [k for k in self.changed() if k in self._outside]
+        return [(self.labels[k], self._may_be_added(self.copies[k], self._before[k])) for k in changed]
+
+    @staticmethod
+    def _may_be_added(copy: Any, before: Any) -> bool:
+        items = None if has_rows(copy) else items_in(copy)
+        if type(copy) is Assigned or items is None or len(items) < len(before):
+            return items is not None
+        if isinstance(copy, list):
+            return len(items) > len(before) and is_same_contents(items[: len(before)], before)
+        return isinstance(copy, dict) and all(a[0] is b[0] or a[0] == b[0] for a, b in zip(items, before, strict=False))
+
+    def outside_copies(self) -> list[tuple[str, Any, Any]]:
+        """Return the copies of containers from outside, each with its name and the items before the function."""
+        return [(self.labels[k], self.copies[k], self._before[k]) for k in sorted(self._outside)]
+
+    def is_outside(self, k: int) -> bool:
+        """Return whether a container comes from outside."""
+        return k in self._outside
+
+    def items_before(self, k: int) -> Any:
+        """Return the items of a container before the function."""
+        return self._before[k]
+
+    def _title(self, k: int) -> str:
+        return self.labels[k] if k in self._outside else f"argument {self.labels[k]}"
+
+    def contents_outside(self) -> dict[int, tuple[Any, Any]]:
+        """Return the copies of containers from outside with their items, by their ids."""
+        return {id(copy): (copy, items_in(copy)) for _, copy, _ in self.outside_copies()}
+
+    def changed_since(self, contents: Mapping[int, tuple[Any, Any]]) -> list[str]:
+        """Return the names of the containers from outside that have other items than at the time of ``contents``."""
+        return [
+            describe
+            for describe, copy, items in self.outside_copies()
+            if not is_same_contents(items_in(copy), contents[id(copy)][1] if id(copy) in contents else items)
+        ]
+
     # changes
 
     def changed(self) -> list[int]:
@@ -288,8 +427,10 @@ class ContainersOfCall:
         return [k for k, copy in enumerate(self.copies) if pattern[k] == k and self._is_changed(copy, self._before[k])]
 
     def _is_changed(self, copy: Any, before: Any) -> bool:
+        if before is None:
+            return False
         if not has_rows(copy):
-            return not is_same_contents(_items_of(copy), before)
+            return not is_same_contents(items_in(copy), before)
         if copy.rows.depth:
             return False  # it has the same lists, which may have other contents
         return not (copy.is_as_stacked() and copy.length() == len(before))
@@ -302,13 +443,16 @@ class ContainersOfCall:
         items = items_of(copy)
         return items is not None and len(items) > len(before) and is_same_contents(items[: len(before)], before)
 
-    def stores(self, result: Any) -> Written | None:
-        """Return what the function stores, with its result; None if it changed no container, and each is one argument."""
+    def stores(self, result: Any, places: Sequence[Place] = (), arrays: Sequence[OutsideArray] = ()) -> Written | None:
+        """Return what the function stores, with its result; None if it changed no container and no place, and each container is
+        one argument. ``arrays``: the arrays from outside, which are stored as the objects that they are."""
         changed = self.changed()
         contents = Contents(self.copies)
-        if not changed and _pattern(self.copies) == tuple(range(len(self.copies))):
+        if not changed and not places and _pattern(self.copies) == tuple(range(len(self.copies))):
             return None
-        contents.count([result], [self.copies[k] for k in changed])
+        stored = [None if place.stored is DELETED else place.stored for place in places]
+        contents.count([result, *stored], [self.copies[k] for k in changed])
+        self._add_arrays(arrays, contents)
         for k in changed:
             items = self.copies[k].entries if isinstance(self.copies[k], Keyed) else self.copies[k]
             if has_rows(items) and items.holds_objects():
@@ -318,6 +462,7 @@ class ContainersOfCall:
         out_tree = contents.tree(result)
         fills = [Fill(index=k, of=self._records[k]) for k in changed]
         trees = [contents.below(self.copies[k]) for k in changed]
+        place_trees = [contents.tree(value) for value in stored]
         new: list[Callable[[], Any]] = []
         for value in contents.shared:  # the structure of one may add others
             record = mutable_of(class_of(value))
@@ -327,11 +472,29 @@ class ContainersOfCall:
             new.append(_made_empty(value) if isinstance(value, Keyed) else partial(record.empty, trees[-1]))
         stores = Stores(
             paths=tuple(self.paths), values=self.values, pattern=_pattern(self.copies), new=tuple(new), fills=tuple(fills),
-            trees=tuple(trees), labels=tuple(self.labels[k] for k in changed),
+            trees=(*trees, *place_trees), labels=tuple(self.labels[k] for k in changed),
+            titles=tuple(self._title(k) for k in changed),
             appended=tuple(self._steps[k] or () for k in changed if self._is_longer(k)),
             repeated=frozenset(self._repeated),
+            places=tuple(
+                StoredPlace(kind=p.kind, owner=p.owner, key=p.key, describe=p.describe, is_deleted=p.stored is DELETED)
+                for p in places
+            ),
         )  # fmt: skip
         return Written(stores=stores, out_tree=out_tree, leaves=contents.leaves)
+
+
+    def _add_arrays(self, arrays: Sequence[OutsideArray], contents: Contents) -> None:
+        """Make the arrays from outside that are stored objects of the call."""
+        for read, real, traced, describe in arrays:
+            if contents.has_met(traced):
+                self._add(_WHOLE, real, traced, f"{self._named(read)}()", describe, None)
+                self._before.append(None)
+                contents.number(traced, len(self.copies) - 1)
+
+
+OutsideArray = tuple[Callable[[], Any], Any, Any, str]
+"""A function that reads an array from outside, the array, what is traced for it, and its description."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -348,13 +511,22 @@ class Contents:
     same leaf. ``shared``: the new containers that are met more than once."""
 
     def __init__(self, copies: Sequence[Any]) -> None:
+        self._copies = copies
         self._numbers = {id(copy): k for k, copy in reversed(list(enumerate(copies)))}
-        self._first = len(copies)
         self._times: Counter[int] = Counter()
+        self._met: set[int] = set()
         self._places: dict[int, int] = {}
         self._rows: dict[int, tuple[Any, Any]] = {}
         self.leaves: list[Any] = []
         self.shared: list[Any] = []
+
+    def has_met(self, x: Any) -> bool:
+        """Return whether a value was met in the count."""
+        return id(x) in self._met
+
+    def number(self, x: Any, index: int) -> None:
+        """Make a value object ``index``."""
+        self._numbers[id(x)] = index
 
     def count(self, values: Sequence[Any], contents: Sequence[Any]) -> None:
         """Count how often new containers are met in values and in the contents of containers."""
@@ -365,6 +537,7 @@ class Contents:
 
     def _counted(self, x: Any) -> TreeDef:
         """Count a value if it is a new container, and what is in it; return its structure up to containers met before."""
+        self._met.add(id(x))
         if id(x) in self._numbers:
             return LEAF
         if mutable_of(class_of(x)) is not None:
@@ -379,7 +552,7 @@ class Contents:
     def tree(self, x: Any) -> TreeDef:
         """Return the structure of a value, and append the leaves of it that are new to ``leaves``."""
         if id(x) not in self._numbers and self._times[id(x)] > 1:
-            self._numbers[id(x)] = self._first + len(self.shared)
+            self._numbers[id(x)] = len(self._copies) + len(self.shared)
             self.shared.append(x)
         if id(x) in self._numbers:
             return TreeDef("object", data=self._numbers[id(x)], key=self._numbers[id(x)])
@@ -399,6 +572,10 @@ class Contents:
         longer what it gets."""
         if type(x) is Appended:
             return x.added()
+        if type(x) is Assigned:
+            return x.pairs
+        if type(x) is Counter:
+            return dict(x)
         if not has_rows(x) and not isinstance(x, Keyed):
             return deque(list.__iter__(x)) if class_of(x) is deque and isinstance(x, list) else x
         if id(x) not in self._rows:
@@ -411,11 +588,29 @@ def refusing_changes(frame: Frame, what: str) -> Iterator[None]:
     """Raise TraceError if a function that is traced once, described by ``what``, changes a container of an argument of the
     functions around it in this context."""
     containers = [f.stores for f in frame.outward if f.stores is not None]
-    before = [(copy, label, _items_of(copy)) for c in containers for copy, label in zip(c.copies, c.labels, strict=True)]
+    before = {id(copy): (copy, items_in(copy)) for c in containers for copy in c.copies}
     yield
-    for copy, label, items in before:
-        if not is_same_contents(_items_of(copy), items):
-            raise effect(f"{what} changes the argument {label}; return what is new, and change the argument after it", user_loc())
+    for c in containers:
+        for k, copy in enumerate(c.copies):
+            items = before[id(copy)][1] if id(copy) in before else c.items_before(k)
+            if not is_same_contents(items_in(copy), items):
+                changed = f"changes the argument {c.labels[k]}; return what is new, and change the argument after it"
+                if c.is_outside(k):
+                    frame.root.names.change_again(c.labels[k])
+                    changed = f"changes {c.labels[k]}, which comes from outside; return what is new, and change it after the call"
+                raise effect(f"{what} {changed}", user_loc())
+
+
+@contextmanager
+def refusing_outside(frame: Frame) -> Iterator[None]:
+    """Raise TraceError if a function that is traced in this context, in a region, changes a container from outside although the
+    region takes no stores."""
+    stores, names = frame.root.stores, frame.root.names
+    before = stores.contents_outside()
+    yield
+    for describe in () if frame.takes_stores else stores.changed_since(before):
+        names.change_again(describe)
+        raise refusal(describe, frame)
 
 
 MOST_LENGTHS = 4

@@ -259,8 +259,8 @@ class Trace:
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """The names of the containers that a call changes."""
-        return () if self.stores is None else self.stores.labels
+        """The names of the containers and places that a call changes."""
+        return () if self.stores is None else self.stores.changes
 
     @property
     def stored_labels(self) -> list[str]:
@@ -294,9 +294,17 @@ class Trace:
     def outside_arrays(self) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
         """Yield the outside arrays that the program reads, each with its description."""
         for source in self.inputs:
-            value = source.read() if isinstance(source, Captured) else getattr(source, "array", None)
+            value = _content(source.read) if isinstance(source, Captured) else getattr(source, "array", None)
             if isinstance(value, np.ndarray):
                 yield getattr(source, "describe", "an array met in the function"), value
+
+
+def _content(read: Callable[[], Any]) -> Any:
+    """Return what is read from outside; None if that fails, as the guards will."""
+    try:
+        return read()
+    except Exception:
+        return None
 
 
 def trace(
@@ -327,13 +335,16 @@ def trace(
             frame = attempt.frame(failures)
             reason = "" if attempt.name in ROLLED else failures.reason
             try:
-                result = _trace(function, call, declared, title, captured, symbolic, frame, attempt.by_line, reason)
+                inputs = failures.stored_inputs, failures.read_whole
+                result = _trace(function, call, declared, title, captured, symbolic, frame, attempt.by_line, reason, inputs)
                 if attempt.is_kept:
                     raise_defect([*failures.defects, *frame.defects])
                     followed = failures.reason_to_follow if attempt.name in FOLLOWED else ""
                     return replace(result, followed=followed) if followed else result
                 failures.discard(attempt)
             except Restart as restart:
+                if failures.adapts(frame):
+                    continue
                 message = f"a list that grows is changed where no statement provides for it ({restart})"
                 failures.add(attempt, frame, TraceError(message))
             except Exception as error:
@@ -354,12 +365,13 @@ def trace(
 
 def _trace(
     function: Callable[..., Any], call: Signature, parameters: Parameters, title: str, captured: frozenset[str], symbolic: bool,
-    frame: Frame, by_line: bool = False, not_rolled: str = "",
+    frame: Frame, by_line: bool = False, not_rolled: str = "", stored_inputs: Sequence[frozenset[str]] = (),
 ) -> Trace:  # fmt: skip
     """Trace once in a root frame, and check the function's side effects after each line (``by_line``) or at the end.
-    ``not_rolled``: why a trace with rewritten syntax failed before."""
+    ``not_rolled``: why a trace with rewritten syntax failed before; ``stored_inputs``: those of ``Failures``, and its
+    ``read_whole``."""
     loc = user_loc()
-    names = frame.names = Names(frame, captured)
+    names = frame.names = Names(frame, captured, *stored_inputs)
     frame.outcomes = Outcomes(frame, list(call.leaves), title)
     frame.stores = ContainersOfCall(frame)
     sizes = frame.sizes = Sizes(user_loc) if symbolic else None
@@ -429,12 +441,12 @@ def _copied(
 
 def _results(frame: Frame, result: Any, names: Names) -> tuple[Stores | None, TreeDef, list[Any]]:
     """Return what the function stores, the structure of its result, and the leaves of both."""
-    written = frame.stores.stores(result)
+    written = frame.stores.stores(result, names.places.changed(), names.outside_arrays())
     if written is None:
         results, out_tree = flatten(with_lists(result), static_numbers=True)
         return None, _returned_tree(bare(out_tree), names), results
     if frame.sizes is not None:
-        raise TraceError("a function with symbolic sizes changes or returns a list or dict among its arguments")
+        raise TraceError("a function with symbolic sizes stores, or returns a list or dict among its arguments")
     trees = tuple(_returned_tree(tree, names) for tree in written.stores.trees)
     return replace(written.stores, trees=trees), _returned_tree(written.out_tree, names), written.leaves
 

@@ -100,6 +100,9 @@ def compare(function: Jitted[..., Any], args: Sequence[Any], kwargs: Mapping[str
     traced = _outcome(lambda: call.trace)
     if isinstance(traced, TraceError):
         raise traced
+    outside = [] if isinstance(traced, Exception) or traced.stores is None else traced.stores.changes_outside
+    if outside:
+        raise TypeError(f"verify: the function stores to {outside[0]}, which plain Python would do again; compile without verify")
     written = [] if isinstance(traced, Exception) else [w.read() for w in traced.outside_writes]
     kept = [np.array(x) for x in written]
     contents = [] if isinstance(traced, Exception) or traced.stores is None else mine.contents(traced.stores)

@@ -1,5 +1,5 @@
-"""Entries whose function writes into its arguments or into outside arrays, changes lists and dicts among its arguments, or
-depends on the memory layout of an argument.
+"""Entries whose function writes into its arguments or into outside arrays, changes lists and dicts among its arguments, stores to
+places outside, or depends on the memory layout of an argument.
 
 The writes reach the arrays and containers once, after the call, as NumPy and Python would have left them, in any layout and
 byte order. A call that raises writes nothing.
@@ -118,7 +118,12 @@ class StoringEntry(WritingEntry):
         self._rebuild, self._fill = self._fill, list
 
     def _fits(self, leaves: Sequence[Any]) -> bool:
-        return super()._fits(leaves) and self._stores.fits(self._containers(leaves))
+        if not super()._fits(leaves):
+            return False
+        try:
+            return self._stores.fits(self._containers(leaves))
+        except Exception:  # a container from outside that is not there
+            return False
 
     def _containers(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
         """Return the containers of a call."""
@@ -128,7 +133,7 @@ class StoringEntry(WritingEntry):
     def _written_back(self, result: Any, leaves: Sequence[Any]) -> Any:
         objects = self._stores.objects(self._containers(leaves))
         returned, *values = self._rebuild(result, objects)
-        count = len(self._stores.fills)
+        count = len(self._stores.trees)
         self._write(values[count:], leaves)
         self._stores.store(objects, values[:count])
         return returned

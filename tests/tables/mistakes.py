@@ -605,89 +605,25 @@ f(np.arange(3.0))
 
 #### State outside the function
 
-=== a global that is written
-calls = 0
-
-@pb.jit
-def f(x):
-    global calls
-    calls += 1
-    return x * 2
-
-f(1.0)
-
-=== a nonlocal variable that is written
-def make():
+=== a store in a function that is mapped
+class Model:
     calls = 0
 
-    @pb.jit
-    def f(x):
-        nonlocal calls
-        calls += 1
-        return x * 2
-
-    return f
-
-make()(1.0)
-
-=== an attribute of self
-class Model:
-    def __init__(self):
-        self.w = np.ones(3)
-
-    @pb.jit
-    def step(self, x):
-        self.w = self.w - 0.1 * x
-        return self.w
-
-Model().step(np.arange(3.0))
-
-=== an attribute of a class
-class Counter:
-    calls = 0
-
-@pb.jit
-def f(x):
-    Counter.calls += 1
-    return x * 2
-
-f(1.0)
-
-=== appending to a list from outside
-history = []
-
-@pb.jit
-def f(x):
-    loss = np.sum(x * x)
-    history.append(loss)
-    return loss
-
-f(np.arange(3.0))
-
-=== writing to a dict from outside
-cache = {}
-
-@pb.jit
-def f(x):
-    cache["loss"] = np.sum(x * x)
-    return cache["loss"]
-
-f(np.arange(3.0))
-
-=== deleting an attribute
-class Model:
-    pass
+    def row(self, x):
+        self.calls += 1
+        return np.sum(x * x)
 
 model = Model()
-model.scale = 2.0
+pb.vmap(model.row)(np.ones((4, 3)))
 
-@pb.jit
-def f(x):
-    y = x * model.scale
-    del model.scale
-    return y
+=== a store in the body of pb.scan
+history = []
 
-f(1.0)
+def body(total, x):
+    history.append(total)
+    return total + x, total
+
+pb.jit(lambda xs: pb.scan(body, 0.0, xs))(np.arange(3.0))
 
 === an iterator from outside
 rates = iter([0.1, 0.2, 0.3])

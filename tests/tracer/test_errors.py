@@ -20,7 +20,6 @@ from pullback.tracer.user_code.source import shown
 
 Array = Any
 X = np.linspace(0.1, 0.7, 4)
-KEPT: dict[str, Any] = {}
 
 
 def unrolled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -238,24 +237,6 @@ def test_a_traced_value_after_its_trace() -> None:
         return x + kept  # here
 
     refused(use_in_another, X, words="after its trace")
-
-
-def test_stores_to_the_outside() -> None:
-    def store(x: Array) -> Array:
-        global X2
-        X2 = x  # type: ignore[name-defined]
-        return x
-
-    with pytest.raises(pb.TraceError, match="writes the global X2"):
-        pb.jit(store)(X)
-
-    def fill(x: Array) -> Array:
-        KEPT["x"] = x
-        return x
-
-    with pytest.raises(pb.TraceError, match="KEPT"):
-        pb.jit(fill)(X)
-    assert not KEPT
 
 
 # gradients

@@ -159,7 +159,10 @@ class Frame:
     ``customs``: the functions with their own derivative rules whose rules are being traced. ``strides`` are the strides of a
     root's arguments, ``pinned_strides`` those on which the trace depends, and ``short`` the indices of arguments that are ints
     of at most 32 bits in it. ``sources`` are the definitions of a region's parameters that are the same at each run of it;
-    ``outcomes`` are a root's interpreted values; ``stores``: the copies of the containers of arguments (``tracer/stores.py``).
+    ``outcomes`` are a root's interpreted values; ``stores``: the copies of the containers of arguments (``tracer/stores.py``);
+    ``wanted_inputs``: in a root, the names of places to which the function stores, whose numbers must be inputs, and of
+    containers that it changes; ``wanted_whole``: of those to which it does not only add, and ``only_added``: of those whose
+    contents are not read.
     ``traces_made``: in a root, arrays that functions create from static values are traced too, and ``has_static_arrays``: there
     were such arrays, and they are not; ``follows_syntax``: functions are rewritten, so that values may decide branches and loops
     (False: where that failed; None: it is not demanded), ``is_rewritten``: there was such a function, ``rolls``: those that run
@@ -169,7 +172,8 @@ class Frame:
     None. ``value_sizes``: a root's extents by value; ``value_extents``: the ones that this
     frame defines, by their numbers; ``slices``: the slices with computed bounds, by these; ``selected``: the positions at which
     masks hold, by these masks. ``sealed``: if not empty, arrays of outer frames cannot be written; the text is part of the error
-    message. ``takes_writes``: they can be nevertheless,
+    message. ``takes_stores``: what the function stores to places outside is carried out of this frame
+    (``tracer/names/places.py``). ``takes_writes``: arrays of outer frames can be written nevertheless,
     and ``overwritten`` has what they were before, by their ids. ``writes``: all arrays that were written here, in order, each
     with what it was before. ``arrays_read``: the ids of the arrays of outer frames that were read here;
     ``followed``: in a root, the views of arrays that branches chose. ``linked``: in a root, the arrays that got other aliases,
@@ -216,6 +220,7 @@ class Frame:
         self.overwritten: dict[int, tuple[Any, ...]] = {}
         self.writes: list[tuple[Any, tuple[Any, ...]]] = []
         self.takes_writes = False
+        self.takes_stores = parent is None
         self.traces_made = self.has_static_arrays = False
         self.follows_syntax: bool | None = None
         self.is_rewritten = self.rolls = self.follows_choices = self.follows_values = False
@@ -255,6 +260,9 @@ class Frame:
         self.is_straight = self.is_row = self.has_effect = self.has_effects_of_trace = False
         self.outcomes: Any = None
         self.stores: Any = None
+        self.wanted_inputs: set[str] = set()
+        self.wanted_whole: set[str] = set()
+        self.only_added: set[str] = set()
         self.sizes: Sizes | None = None
         self.arrays_read: set[int] = set()
         self.followed: list[Operand] = []

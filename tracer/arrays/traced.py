@@ -230,6 +230,38 @@ class Appended(Listed):
 UNREAD = Unread()
 
 
+def _refuse_unhashable(key: Any) -> None:
+    """Raise Python's TypeError for a key without a hash; a traced number's is not needed in the trace."""
+    if type(key) is tuple:
+        for part in key:
+            _refuse_unhashable(part)
+    elif not isinstance(key, TracedArray):
+        hash(key)
+    elif key.shape or key.is_cell:
+        raise TypeError("unhashable type: 'numpy.ndarray'")
+
+
+class Assigned:
+    """A dict from outside to which the function only assigns items: the ``pairs`` of keys and values, in order."""
+
+    __slots__ = ("pairs",)
+    stands_for = dict
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[Any, Any]] = []
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        _refuse_unhashable(key)
+        self.pairs.append((key, value))
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        return UNREAD._refuse()
+
+    __getattr__ = __getitem__ = __delitem__ = __iter__ = __len__ = __bool__ = __contains__ = __reversed__ = _refuse
+    __eq__ = __ne__ = __or__ = __ror__ = __ior__ = __copy__ = __reduce_ex__ = __repr__ = _refuse
+    __hash__ = None  # type: ignore[assignment]
+
+
 def has_rows(x: Any) -> bool:
     """Return whether a value is a list whose elements are rows of arrays."""
     return issubclass(type(x), Listed) and x.rows is not None

@@ -16,22 +16,31 @@ from pullback.tracer.user_code.errors import TraceError
 MAX_FLOATS = 64
 
 
-def container(names: Reader, value: Any, read: Read, describe: str) -> Any:
+def container(names: Reader, value: Any, read: Read, describe: str, is_fixed: bool = False) -> Any:
     """Return the trace's copy of a list, tuple, dict or the like.
 
-    Long containers of plain values have a single guard, and so have short ones without floats that have not changed before.
+    Long containers of plain values have a single guard, and so have short ones without floats that have not changed before. The
+    items of short ones that the function changes are read one by one, and of a list or dict to which it only adds, none is read.
     """
+    if not is_fixed and (known := names.container(value, read, describe)) is not None:
+        return known
     try:
         key = plain_key(value)
     except RecursionError:
         raise TraceError(f"{describe}, which comes from outside, holds itself") from None
     is_short = 0 < float_count(value) <= MAX_FLOATS or (names.is_input(describe) and len(value) <= MAX_FLOATS)
-    if key is not None and not is_short:
+    is_nested = not all(map(_is_plain, value.values() if isinstance(value, Mapping) else value))
+    if key is not None and not is_short and not (is_nested and names.is_stored(describe)):
         names.check(read, key, describe, "plain")
         stand_in: Any = copy.deepcopy(value)
-        names.effects.watch_outside(lambda: plain_key(stand_in) == key, describe)
+        if is_fixed or is_nested:
+            names.effects.watch_outside(lambda: plain_key(stand_in) == key, describe, "" if is_fixed else describe)
+        elif is_mutable(value):
+            stand_in = names.add_container(value, stand_in, read, describe)
         return names.copied(value, stand_in)
     stand_in = _copied(names, value, read, describe)
+    if not is_fixed and is_mutable(value):
+        return names.copied(value, names.add_container(value, stand_in, read, describe))
     filled = copy.copy(stand_in)
     names.effects.watch_outside(lambda: same_items(stand_in, filled), describe)
     return names.copied(value, stand_in)
@@ -53,10 +62,25 @@ def mutable(names: Reader, value: Any, read: Read, describe: str) -> Any:
     """Return the trace's copy of a set, or of mutable bytes or numbers, guarded by its contents."""
     inside: Any = frozenset if isinstance(value, set) else tuple
     names.check(lambda: (type(read()), inside(read())), (type(value), inside(value)), describe)
+    if isinstance(value, set):
+        known = names.container(value, read, describe)
+        if known is not None:
+            return known
     stand_in = {names.argument(v) for v in value} if isinstance(value, set) else copy.copy(value)
+    if isinstance(value, set) and all(map(_is_plain, value)):
+        return names.copied(value, names.add_container(value, stand_in, read, describe))
     filled = copy.copy(stand_in)
     names.effects.watch_outside(lambda: bool(stand_in == filled), describe)
     return names.copied(value, stand_in)
+
+
+def is_mutable(value: Any) -> bool:
+    """Return whether a container can be changed."""
+    return not isinstance(value, tuple)
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, int | float | complex | str | bytes)
 
 
 def same_items(a: Any, b: Any) -> bool:

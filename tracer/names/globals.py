@@ -1,22 +1,22 @@
 """The globals of a followed function: a dict whose lookups resolve through the trace.
 
 Python looks globals up in a subclass of dict by its ``__getitem__``, but stores them without a call: an entry that
-``store_directly`` did not add is a store by the traced function.
+``store_directly`` did not add is a store by the traced function, and is what it reads from then on.
 """
 
 from __future__ import annotations
 
 import builtins
 import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from pullback.ir import Loc
 from pullback.tracer.arrays.matched_classes import matched
 from pullback.tracer.arrays.number_types import MARK, MATCHED
 from pullback.tracer.arrays.replacements import called
 from pullback.tracer.names.guards import ABSENT, are_absent
+from pullback.tracer.names.places import AS_BEFORE, DELETED, GLOBAL, Place, VariablePlace
 from pullback.tracer.names.reader import Reader
-from pullback.tracer.names.side_effects import effect
 from pullback.tracer.syntax.table import operator_called
 
 
@@ -33,12 +33,16 @@ class Namespace(dict[str, Any]):
         self._stored_directly = dict(self)
 
     def __getitem__(self, name: str) -> Any:
+        if dict.__contains__(self, name) and name not in self._stored_directly:
+            stored = dict.__getitem__(self, name)
+            if stored is DELETED:
+                raise KeyError(name)
+            return stored
         if name in self.resolved:
             return self.resolved[name]
         if (operator := operator_called(name)) is not None:
             self.resolved[name] = operator
             return operator
-        self.refuse_stores()
         if name not in self.real:
             if name.endswith(MARK) and name.removesuffix(MARK) in self.real:
                 return called(self[name.removesuffix(MARK)])
@@ -46,15 +50,22 @@ class Namespace(dict[str, Any]):
                 return matched(self[name.removesuffix(MATCHED)])
             self._miss(name.removesuffix(MARK).removesuffix(MATCHED))
             raise KeyError(name)
-        read = functools.partial(self.real.__getitem__, name)
-        resolved = self.resolved[name] = self.names.resolve(read(), read, name)
-        return resolved
+        return self._resolved(name)
+
+    def _resolved(self, name: str) -> Any:
+        """Return a global as it is outside."""
+        if name not in self.resolved:
+            read = functools.partial(self.real.__getitem__, name)
+            self.resolved[name] = self.names.resolve(read(), read, name)
+        return self.resolved[name]
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return the global, or ``default``."""
         return self[name] if self.__contains__(name) else default
 
     def __contains__(self, name: object) -> bool:
+        if dict.__contains__(self, name) and name not in self._stored_directly:
+            return dict.get(self, str(name)) is not DELETED
         if name not in self.real:
             self._miss(str(name))
         return name in self.real
@@ -65,13 +76,28 @@ class Namespace(dict[str, Any]):
             self._stored_directly[name] = value = self[name]
             dict.__setitem__(self, name, value)
 
-    def refuse_stores(self, loc: Loc | None = None) -> None:
-        """Raise TraceError if the function has stored a global."""
-        for name, value in self.items():
-            if value is self.resolved.get(name):
-                continue
-            if value is not self._stored_directly.get(name) and name != "__warningregistry__":
-                raise effect(f"the traced function writes the global {name}; return the value instead", loc)
+    def places(self) -> Iterator[tuple[Any, Callable[[], Place]]]:
+        """Yield the globals that the function stored, each with its key among the places and a function that makes the place."""
+        for name, value in [*self.items()]:
+            if value is not self._stored_directly.get(name, AS_BEFORE) and name != "__warningregistry__":
+                yield (id(self.real), name), functools.partial(self._place, name)
+
+    def _place(self, name: str) -> Place:
+        def put(value: Any) -> None:
+            if value is not AS_BEFORE and not (value is DELETED and name not in self.real):
+                dict.__setitem__(self, name, value)
+            elif name in self._stored_directly:
+                dict.__setitem__(self, name, self._stored_directly[name])
+            elif dict.__contains__(self, name):
+                dict.__delitem__(self, name)
+
+        def get() -> Any:
+            value = dict.get(self, name, AS_BEFORE)
+            return AS_BEFORE if value is self._stored_directly.get(name, DELETED) else value
+
+        self.names.read_again(self.resolved.get(name), name)
+        before = functools.partial(self._resolved, name)
+        return VariablePlace(GLOBAL, lambda: self.real, name, name, before, get, put)
 
     def _miss(self, name: str) -> None:
         if not self.missed:

@@ -7,23 +7,26 @@ A read goes through the trace's ``Reader``, which records it; a write is a Trace
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 import operator
 import os
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial, partialmethod
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from functools import cached_property, partial, partialmethod
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, NoReturn
 
 from pullback.tracer.arrays.matched_classes import matched
 from pullback.tracer.arrays.number_types import MARK, MATCHED
 from pullback.tracer.arrays.replacements import MEMBERS, called, foreign_function
 from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.names.containers import container
 from pullback.tracer.names.guards import ABSENT, Read, attribute_through, weakly
+from pullback.tracer.names.places import ATTRIBUTE, DELETED, Place
 from pullback.tracer.names.reader import Reader
 from pullback.tracer.user_code.errors import INSTEAD, TraceError
-from pullback.tracer.user_code.ownership import attribute_names, users_bases
+from pullback.tracer.user_code.ownership import attribute_names, is_users_object, users_bases
 
 
 class Outside:
@@ -53,6 +56,10 @@ class Outside:
         raise TraceError(f"the traced function deletes the attribute .{name} of {title(self._real)}; delete it outside")
 
     def __getattr__(self, name: str) -> Any:
+        return self._before(name)
+
+    def _before(self, name: str) -> Any:
+        """Return an attribute as it is outside."""
         attributes = self._found
         if name not in attributes:
             try:
@@ -123,16 +130,118 @@ class OutsideObject(Outside):
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
-        attributes: dict[str, Any] = self._resolve("__dict__")
+        is_stored = self._names.places.of(self._real)
+        if is_stored and not str(sys._getframe(1).f_globals.get("__name__")).startswith("pullback."):
+            raise TraceError(f"__dict__ of {title(self._real)}, to which the traced function stores; use its attributes")
+        if "__dict__" in self._found:
+            return self._found["__dict__"]
+        read = self._reader("__dict__")
+        attributes: dict[str, Any] = container(self._names, read(), read, f"{title(self._real)}.__dict__", is_fixed=True)
+        if not str(sys._getframe(1).f_globals.get("__name__")).startswith("pullback."):
+            self._found["__dict__"] = attributes
         return attributes
 
     def __getattr__(self, name: str) -> Any:
         real, names = self._real, self._names
         raw = inspect.getattr_static(type(real), name, None)
-        if not isinstance(raw, property) or not isinstance(raw.fget, FunctionType):
-            return super().__getattr__(name)
-        names.same(partial(getattr, type(real), name), f"{title(real)}.{name}")
-        return names.follow(raw.fget)(self)
+        if isinstance(raw, property) and isinstance(raw.fget, FunctionType):
+            names.same(partial(getattr, type(real), name), f"{title(real)}.{name}")
+            return names.follow(raw.fget)(self)
+        place = names.places.get(real, name)
+        if place is None:
+            return self._before(name) if names.places.is_empty else self._after_stores(name, raw)
+        try:
+            return place.cell_contents
+        except ValueError:
+            raise AttributeError(f"{type(real).__name__!r} object has no attribute {name!r}") from None
+
+    def _after_stores(self, name: str, raw: Any) -> Any:
+        """Return an attribute that was not stored, of an object whose class, or another place, was stored to: code of the user's
+        that reads it runs in the trace."""
+        real, names = self._real, self._names
+        is_own = name in getattr(real, "__dict__", ())
+        if not is_own and any(names.places.get(k, name) is not None for k in type(real).__mro__):
+            return getattr(names.shadow(type(real)), name)
+        if isinstance(raw, cached_property) and not is_own:
+            names.check(self._reader(name, ABSENT), ABSENT, f"{title(real)}.{name}", "identity")
+            value = names.follow(raw.func)(self)
+            self._store(name, value)
+            return value
+        kind = type(raw)
+        if hasattr(kind, "__get__") and kind.__module__ not in sys.stdlib_module_names and name not in self._found:
+            raise TraceError(f"{title(real)}.{name} is read through a {kind.__name__} after a store; read it before")
+        if raw is None and not is_own and name not in self._found and hasattr(type(real), "__getattr__"):
+            raise TraceError(f"{title(real)}.{name} is read through __getattr__ after a store; read it before")
+        return self._before(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        real, names = self._real, self._names
+        kind = names.class_of(real)
+        setter = inspect.getattr_static(kind, "__setattr__")
+        if not isinstance(setter, FunctionType):
+            self.assign(name, value)
+            return
+        names.same(partial(getattr, kind, "__setattr__"), f"{title(real)}.__setattr__")
+        if dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+            raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+        MethodType(names.follow(setter), self)(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        real, names = self._real, self._names
+        kind = names.class_of(real)
+        if dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+            raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+        raw = inspect.getattr_static(kind, name, None)
+        is_special = hasattr(type(raw), "__delete__") and not isinstance(raw, MemberDescriptorType)
+        if is_special or isinstance(inspect.getattr_static(kind, "__delattr__"), FunctionType):
+            raise TraceError(f"the traced function deletes .{name} of {title(real)} by code of its class; delete it outside")
+        place = names.places.get(real, name)
+        try:
+            if place is not None:
+                place.cell_contents  # noqa: B018
+            elif name not in attribute_names(real):
+                raise ValueError
+        except ValueError:
+            raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}") from None
+        self._store(name, DELETED)
+
+    def assign(self, name: str, value: Any) -> None:
+        """Set an attribute as ``object.__setattr__`` does."""
+        real, names = self._real, self._names
+        kind = names.class_of(real)
+        raw = inspect.getattr_static(kind, name, ABSENT)
+        describe = f"{title(real)}.{name}"
+        if raw is not ABSENT and hasattr(type(raw), "__set__") and not isinstance(raw, MemberDescriptorType):
+            names.same(partial(inspect.getattr_static, kind, name), describe)
+            if isinstance(raw, property):
+                if raw.fset is None:
+                    raise AttributeError(f"property {name!r} of {kind.__name__!r} object has no setter")
+                names.follow(raw.fset)(self, value)
+            elif name in ("__class__", "__dict__") or not is_users_object(raw):
+                raise TraceError(f"the traced function writes .{name} of {title(real)}; write it outside")
+            else:
+                names.instance(raw).__set__(self, value)
+            return
+        if not hasattr(real, "__dict__") and not isinstance(raw, MemberDescriptorType):
+            problem = "has no attribute" if raw is ABSENT else "attribute"
+            ending = "" if raw is ABSENT else " is read-only"
+            raise AttributeError(f"{kind.__name__!r} object {problem} {name!r}{ending}")
+        if raw is ABSENT:
+            names.check(partial(getattr, kind, name, ABSENT), ABSENT, describe, "identity")
+        self._store(name, value)
+
+    def _store(self, name: str, value: Any) -> None:
+        """Store the value of an attribute, DELETED if it is deleted."""
+        real, names, found = self._real, self._names, self._found
+        describe = f"{title(real)}.{name}"
+        if "__dict__" in found:
+            raise TraceError(f"the traced function stores to {describe}, and uses __dict__ of the object; use its attributes")
+        if names.places.get(real, name) is None:
+            if found.get(name, ABSENT) is value:
+                return
+            names.read_again(found.get(name), describe)
+        before = partial(self._before, name)
+        names.places.store(real, name, value, lambda: Place(ATTRIBUTE, weakly(real), name, describe, before))
 
     def _read(self, name: str) -> Any:
         real, names = self._real, self._names

@@ -7,13 +7,15 @@ from types import FunctionType
 from typing import Any, Protocol
 
 from pullback.tracer.names.guards import Guard, Read
+from pullback.tracer.names.places import Places
 
 
 class Watcher(Protocol):
     """Detects changes of outside objects by the traced function."""
 
-    def watch_outside(self, is_unchanged: Callable[[], bool], describe: str) -> None:
-        """Refuse the trace if an outside object, called ``describe``, has changed at its end."""
+    def watch_outside(self, is_unchanged: Callable[[], bool], describe: str, wanted: str = "") -> None:
+        """Refuse the trace if an outside object, called ``describe``, has changed at its end. ``wanted``: the name of a container
+        that is traced once more then, as one that changes."""
 
     def watch_global_generators(self) -> None:
         """Refuse the trace if a global random generator has been drawn from at its end."""
@@ -30,6 +32,13 @@ class Reader(Protocol):
     @property
     def builtins(self) -> Mapping[str, Any]:
         """Python's builtins with their replacements in the trace."""
+
+    @property
+    def places(self) -> Places:
+        """The places outside to which the traced function stored."""
+
+    def read_again(self, value: Any, describe: str) -> None:
+        """Trace the function once more, with the content of a place, to which it stores, as an input if ``value`` is a number."""
 
     @property
     def effects(self) -> Watcher:
@@ -64,6 +73,15 @@ class Reader(Protocol):
 
     def copied(self, value: Any, stand_in: Any) -> Any:
         """Record that ``stand_in`` is the trace's copy of a container, and return it."""
+
+    def container(self, value: Any, read: Read, describe: str) -> Any:
+        """Return the trace's copy of a container that was met before, or to which the function only adds; else None."""
+
+    def add_container(self, value: Any, stand_in: Any, read: Read, describe: str) -> Any:
+        """Make a copy one whose changes reach the container outside, and return it."""
+
+    def is_stored(self, describe: str) -> bool:
+        """Return whether an earlier trace showed that the function changes a container or stores to a place."""
 
     def guard(self, guard: Guard) -> None:
         """Record a guard."""

@@ -21,7 +21,7 @@ import threading
 import weakref
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,7 @@ from pullback.tracer.arrays.replacements import instance_twin, library_twin, rea
 from pullback.tracer.arrays.tables import CLASSES
 from pullback.tracer.arrays.traced import READONLY, Keyed, Listed, Origin, Tagged, TracedArray
 from pullback.tracer.arrays.tree import EQUAL, adopted, as_array, is_array_like, leaf_key, real_class
-from pullback.tracer.names.containers import container, item, mutable, same_items
+from pullback.tracer.names.containers import container, item, mutable
 from pullback.tracer.names.globals import Namespace
 from pullback.tracer.names.guards import (
     MAX_ITEMS,
@@ -58,6 +58,7 @@ from pullback.tracer.names.guards import (
 )
 from pullback.tracer.names.library_objects import library_object
 from pullback.tracer.names.numpy_namespace import NumpyName
+from pullback.tracer.names.places import AS_BEFORE, ATTRIBUTE, CELL, DELETED, Place, Places, VariablePlace
 from pullback.tracer.names.proxies import (
     Outside,
     OutsideDate,
@@ -83,7 +84,7 @@ from pullback.tracer.names.user_classes import SuperTwin, TypeTwin, build_class,
 from pullback.tracer.syntax.matching import tests_identity, tests_truths
 from pullback.tracer.user_code.array_libraries import library_of
 from pullback.tracer.user_code.control_flow import note_statement
-from pullback.tracer.user_code.errors import TraceError, user_loc
+from pullback.tracer.user_code.errors import Restart, TraceError, user_loc
 from pullback.tracer.user_code.ownership import (
     function_attributes,
     has_dict_globals,
@@ -111,9 +112,13 @@ _CODE = (FunctionType, MethodType, functools.partial)
 class Names:
     """The outside values of one trace: their replacements, the guards, and the sources of captured inputs."""
 
-    def __init__(self, root: Frame, captured: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, root: Frame, captured: frozenset[str] = frozenset(), stored: frozenset[str] = frozenset(),
+        read_whole: frozenset[str] = frozenset(),
+    ) -> None:  # fmt: skip
         self.root = root
-        self.kept_inputs = captured
+        self.kept_inputs = captured | stored
+        self.stored_inputs, self.read_whole = stored, read_whole
         self.guards: dict[Any, Guard] = {}
         self.built: set[type] = set()
         self.loc: Loc | None = None
@@ -125,6 +130,9 @@ class Names:
         self._arrays: list[tuple[Captured, TracedArray, Value]] = []
         self._scalars: dict[Value, tuple[int, str, Any]] = {}
         self._undecided: set[Value] = set()
+        self._pinned_outside: set[Value] = set()
+        self.places = Places(root, self._stored_variables)
+        self._function_attributes: list[tuple[FunctionType, dict[str, Any], dict[str, Any]]] = []
         self.pinned: dict[int, Pinned] = {}
         self.effects = Effects()
         self._stand_ins: dict[type, type[OutsideObject]] = {}
@@ -160,7 +168,7 @@ class Names:
         if twin is not None:
             return twin
         if is_cached(function) and isinstance(function.__wrapped__, FunctionType):
-            return self.follow(function.__wrapped__)
+            return self._keep(function, self._without_cache)
         return self.instance(function) if self._is_outside(function) else function
 
     def follow_library(self, function: FunctionType) -> FunctionType:
@@ -185,6 +193,8 @@ class Names:
             replaced = as_array(value)
             if capturable(replaced):
                 return self._capture(replaced, lambda: as_array(read()), describe)
+        if kind in _INPUTS and describe in self.stored_inputs and (kind is not int or -(2**63) <= value < 2**63):
+            return self._capture(value, read, describe)
         if kind is int and -(2**63) <= value < 2**63 and self.is_input(describe):
             return self._capture(value, read, describe)
         if kind in _CONTAINERS or (isinstance(value, tuple) and hasattr(value, "_fields")):
@@ -335,7 +345,10 @@ class Names:
         """Return whether a value, if it is known, decides branches, bounds and exponents."""
         if known is None:
             return False
-        return not any(s in self._undecided and self._scalars[s][0] not in self.pinned for s in known[1])
+        return not any(s in self._undecided and not self._is_pinned(s) for s in known[1])
+
+    def _is_pinned(self, source: Value) -> bool:
+        return source in self._pinned_outside or (source in self._scalars and self._scalars[source][0] in self.pinned)
 
     def pin(self, source: Value) -> None:
         """Make an int or bool that was used as a static value static: an argument, or a captured scalar or mask, which is
@@ -346,6 +359,7 @@ class Names:
                 self.pinned[index] = Pinned(index=index, describe=describe, value=value, loc=user_loc())
             return
         read, value, describe = self._captured[source]
+        self._pinned_outside.add(source)
         if isinstance(value, np.ndarray):
             self.check(lambda: contents(read()), contents(value), describe)
         else:
@@ -362,13 +376,98 @@ class Names:
     def finish(self, loc: Loc | None = None) -> None:
         """Raise TraceError, at ``loc`` or at the function, if the function changed something outside."""
         loc = loc or self.loc
-        for namespace in self._namespaces.values():
-            namespace.refuse_stores(loc)
-        for cell, new, content in self._cells.values():
-            if content is not _EMPTY and new.cell_contents is not content:
-                name = self._name_of_cell(cell)
-                raise effect(f"the traced function writes the nonlocal variable {name}; return the value instead", loc)
+        for describe, may_be_added in self.root.stores.changed_outside():
+            self.change_again(describe, may_be_added)
+        for describe in self.effects.wanted():
+            self.change_again(describe, False)
         self.effects.refuse(loc)
+
+    def change_again(self, describe: str, may_be_added: bool = True) -> None:
+        """Trace the function once more, as one that changes a container. ``may_be_added``: it may only add to it."""
+        if describe not in self.stored_inputs:
+            if not may_be_added:
+                self.root.wanted_whole.add(describe)
+            self.root.wanted_inputs.add(describe)
+            raise Restart(f"{describe} changes")
+
+    def is_stored(self, describe: str) -> bool:
+        """Return whether an earlier trace showed that the function changes a container or stores to a place."""
+        return describe in self.stored_inputs or any(describe.startswith(f"{name}[") for name in self.stored_inputs)
+
+    def container(self, value: Any, read: Read, describe: str) -> Any:
+        """Return the trace's copy of a container that was met before, or to which the function only adds; else None."""
+        if type(value) is tuple or hasattr(type(value), "_fields"):
+            return None
+        is_added = describe in self.stored_inputs and describe not in self.read_whole
+        copy = self.root.stores.known(value, read, describe, is_added)
+        if copy is None:
+            return None
+        self.check(lambda: type(read()), type(value), describe, "identity")
+        if is_added:
+            self.root.only_added.add(describe)
+        return self.copied(value, copy)
+
+    def add_container(self, value: Any, stand_in: Any, read: Read, describe: str) -> Any:
+        """Make a copy one whose changes reach the container outside, and return it."""
+        return self.root.stores.outside(value, stand_in, read, describe, self.is_stored(describe))
+
+    def _stored_variables(self) -> Iterator[tuple[Any, Callable[[], Place]]]:
+        """Yield the globals, the variables of outer functions and the attributes of functions that the function stored."""
+        for namespace in [*self._namespaces.values()]:
+            yield from namespace.places()
+        for cell, new, content in [*self._cells.values()]:
+            if (new.cell_contents if is_filled(new) else _EMPTY) is not content:
+                yield (id(cell), ""), functools.partial(self._cell_place, cell, new, content)
+        for function, now, before in [*self._function_attributes]:
+            for key in {**before, **now}:
+                if now.get(key, DELETED) is not before.get(key, DELETED):
+                    yield (id(function), key), functools.partial(self._attribute_place, function, key, now, before)
+
+    def _attribute_place(self, function: FunctionType, key: str, now: dict[str, Any], before: dict[str, Any]) -> Place:
+        name = function.__name__
+
+        def put(value: Any) -> None:
+            value = before.get(key, DELETED) if value is AS_BEFORE else value
+            if value is DELETED:
+                now.pop(key, None)
+            else:
+                now[key] = value
+
+        def get() -> Any:
+            stored = now.get(key, DELETED)
+            return AS_BEFORE if stored is before.get(key, DELETED) else stored
+
+        self.read_again(before.get(key), name)
+        read = functools.partial(before.__getitem__, key)
+        return VariablePlace(ATTRIBUTE, weakref.ref(function), key, f"{name}.{key}", read, get, put)
+
+    def _cell_place(self, cell: CellType, new: CellType, content: Any) -> Place:
+        name = self._name_of_cell(cell)
+
+        def put(value: Any) -> None:
+            value = content if value is AS_BEFORE else value
+            if value is not DELETED and value is not _EMPTY:
+                new.cell_contents = value
+            elif is_filled(new):
+                del new.cell_contents
+
+        def get() -> Any:
+            stored = new.cell_contents if is_filled(new) else _EMPTY
+            return AS_BEFORE if stored is content else DELETED if stored is _EMPTY else stored
+
+        def before() -> Any:
+            if content is _EMPTY:
+                raise ValueError
+            return content
+
+        self.read_again(content, name)
+        return VariablePlace(CELL, lambda: cell, "", name, before, get, put)
+
+    def read_again(self, value: Any, describe: str) -> None:
+        """Trace the function once more, with the content of a place, to which it stores, as an input if ``value`` is a number."""
+        if type(value) in _INPUTS and describe not in self.stored_inputs:
+            self.root.wanted_inputs.add(describe)
+            raise Restart(f"{describe} is an input")
 
     def _name_of_cell(self, cell: CellType) -> str:
         functions = [real for real, _ in self._kept.values() if isinstance(real, FunctionType)]
@@ -384,6 +483,8 @@ class Names:
         for namespace in self._namespaces.values():
             namespace.resolved.clear()
         self._arrays.clear()
+        self.places.clear()
+        self._function_attributes.clear()
         for kept in (self._kept, self._namespaces, self._cells, self._captured, self._stand_ins):
             kept.clear()
         self.effects.clear()
@@ -466,9 +567,8 @@ class Names:
         if _WRAPPED in function.__dict__:
             copy.__dict__[_WRAPPED] = function.__dict__[_WRAPPED]
         read = functools.partial(_attributes_of, own, _own_attributes(function))
-        copy.__dict__.update(container(self, read(), read, name) if read() else {})
-        filled = copy.__dict__.copy()
-        self.effects.watch_outside(lambda: same_items(copy.__dict__, filled), f"the attributes of {name}")
+        copy.__dict__.update(container(self, read(), read, name, is_fixed=True) if read() else {})
+        self._function_attributes.append((function, copy.__dict__, copy.__dict__.copy()))
         return copy
 
     def _defaults(self, function: FunctionType, copy: FunctionType, own: weakref.ref[Any]) -> None:
@@ -488,6 +588,23 @@ class Names:
 
     def _default(self, value: Any, read: Read, name: str) -> Any:
         return value if _is_plain(value) else self.resolve(value, read, f"a default of {name}", guard=False)
+
+    def _without_cache(self, function: Any) -> Callable[..., Any]:
+        """Return a followed function whose results Python keeps, so that it runs once and stores nothing in a later call."""
+        followed = self.follow(function.__wrapped__)
+
+        @functools.wraps(function.__wrapped__, assigned=("__name__", "__qualname__"), updated=())
+        def call(*args: Any, **kwargs: Any) -> Any:
+            before, contents = self.places.contents(), self.root.stores.contents_outside()
+            result = followed(*args, **kwargs)
+            places = [place.describe for place in self.places.changed_since(before)]
+            changed = next(iter([*places, *self.root.stores.changed_since(contents)]), None)
+            if changed is not None:
+                what = f"{function.__name__}, whose results Python keeps, stores to {changed}"
+                raise effect(f"{what}; leave out functools.lru_cache", user_loc())
+            return result
+
+        return call
 
     def _copy_of_library(self, function: FunctionType) -> Any:
         """Return a library's function unchanged, or, if it wraps a user's function, a copy that wraps its replacement."""
@@ -522,7 +639,8 @@ class Names:
         args = [self.resolve(a, item(read, i), f"args[{i}]", guard=False) for i, a in enumerate(function.args)]
         keywords = dict(function.keywords)
         if keywords:
-            keywords = container(self, keywords, functools.partial(attribute_of, own, "keywords", function.keywords), "keywords")
+            read = functools.partial(attribute_of, own, "keywords", function.keywords)
+            keywords = container(self, keywords, read, "keywords", is_fixed=True)
         return functools.partial(self.follow(function.func), *args, **keywords)
 
     def _cell(self, cell: CellType, name: str) -> tuple[CellType, Callable[[], None]]:
@@ -578,6 +696,8 @@ class Names:
             traced.is_dense = value.layout != "strided"
         elif not isinstance(value, np.ndarray) or (value.dtype.kind in "biu" and value.size <= MOST_STATIC):
             self._captured[parameter] = (read, value, describe)
+            if describe in self.stored_inputs:
+                self._undecided.add(parameter)
             traced.known = (value, frozenset({parameter}))
         if isinstance(value, np.ndarray):
             traced.readonly = "" if value.flags.writeable else READONLY
@@ -611,6 +731,10 @@ class Names:
         """Return the outside arrays that the function wrote."""
         return [(source, traced) for source, traced, parameter in self._arrays if traced.value is not parameter]
 
+    def outside_arrays(self) -> list[tuple[Read, Any, TracedArray, str]]:
+        """Return the outside arrays that were met: how each is read, the array, what is traced for it, and its description."""
+        return [(source.read, source.read(), traced, source.describe) for source, traced, _ in self._arrays]
+
     def is_input(self, describe: str) -> bool:
         """Return whether a number is an input although rewrites look for its value: it, or its container, has changed before."""
         return describe in self.kept_inputs or any(describe.startswith(f"{name}[") for name in self.kept_inputs)
@@ -628,6 +752,7 @@ class Names:
 
 
 _EMPTY = object()
+_INPUTS = (bool, int, float, complex)
 _WRAPPED = "__wrapped__"
 """The attribute by which functools.wraps refers to the wrapped function."""
 _BUILTINS = dict(vars(builtins))

@@ -42,6 +42,7 @@ class Effects:
     """The watched objects, each with the message for its change."""
 
     def __init__(self) -> None:
+        self._wanted: dict[int, str] = {}
         self._watched: list[tuple[Callable[[], bool], str]] = []
         self._reached: list[list[tuple[Callable[[], bool], str]]] = []
         self._watches_globals = False
@@ -50,8 +51,11 @@ class Effects:
         """Raise ``message`` if ``is_unchanged()`` is false at a later check."""
         self._watched.append((is_unchanged, message))
 
-    def watch_outside(self, is_unchanged: Callable[[], bool], describe: str) -> None:
-        """Watch an outside object, called ``describe``."""
+    def watch_outside(self, is_unchanged: Callable[[], bool], describe: str, wanted: str = "") -> None:
+        """Watch an outside object, called ``describe``. ``wanted``: the name of a container whose copy has others in it, which
+        ``wanted()`` returns if it changed."""
+        if wanted:
+            self._wanted[len(self._watched)] = wanted
         self.watch(is_unchanged, f"the traced function changes {describe}, {OUTSIDE}")
 
     def watch_random(self, describe: str, state: Callable[[], Any]) -> None:
@@ -97,6 +101,10 @@ class Effects:
         finally:
             self._reached.pop()
 
+    def wanted(self) -> list[str]:
+        """Return the containers that changed and whose copies have others in them."""
+        return [describe for k, describe in self._wanted.items() if not self._watched[k][0]()]
+
     def refuse(self, loc: Loc | None) -> None:
         """Raise TraceError if a watched object changed."""
         for is_unchanged, message in itertools.chain(self._watched, *self._reached):
@@ -105,6 +113,7 @@ class Effects:
 
     def clear(self) -> None:
         self._watched.clear()
+        self._wanted.clear()
 
 
 def reached(function: Any) -> Iterator[tuple[str, Any, Callable[[], bool]]]:

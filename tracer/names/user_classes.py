@@ -20,7 +20,8 @@ import numpy as np
 
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import real_class
-from pullback.tracer.names.guards import ABSENT
+from pullback.tracer.names.guards import ABSENT, weakly
+from pullback.tracer.names.places import CLASS_ATTRIBUTE, Place
 from pullback.tracer.names.proxies import CONVERSIONS, Outside, converted
 from pullback.tracer.names.reader import Reader
 from pullback.tracer.user_code.errors import TraceError
@@ -38,6 +39,9 @@ class LazyAttribute:
         self.names = names
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
+        place = _place(self.names, self.real, self.name)
+        if place is not None:
+            return place.cell_contents
         value = attribute(self.names, self.real, self.name, instance, owner)
         if self.name in CONVERSIONS and callable(value):
             return lambda *args: converted(self.name, value(*args))
@@ -123,7 +127,8 @@ def _is_lazy(name: str, raw: Any) -> bool:
 def _metaclass(real: type, names: Reader) -> type:
     meta: Any = type(real)
     members: dict[str, Any] = {
-        "__setattr__": _set, "__delattr__": _delete, "__getattr__": lambda cls, name: _missing(names, cls, name),
+        "__setattr__": lambda cls, name, value: _set(names, cls, name, value),
+        "__delattr__": _delete, "__getattr__": lambda cls, name: _missing(names, cls, name),
         "__instancecheck__": lambda cls, x: (
             type.__instancecheck__(cls, x) or meta.__instancecheck__(real_class(cls), x)
         ),
@@ -134,10 +139,38 @@ def _metaclass(real: type, names: Reader) -> type:
     return type.__new__(type, meta.__name__, (meta,), members)
 
 
-def _set(cls: type, name: str, value: Any) -> None:
-    if real_class(cls) is not cls and name not in ("__abstractmethods__", "__slotnames__"):
+def _set(names: Reader, cls: type, name: str, value: Any) -> None:
+    real = real_class(cls)
+    if real is cls or name in ("__abstractmethods__", "__slotnames__"):
+        type.__setattr__(cls, name, value)
+        return
+    before = inspect.getattr_static(real, name, None)
+    is_bound = hasattr(type(value), "__get__") or hasattr(type(before), "__get__")
+    if type(real).__setattr__ is not type.__setattr__ or name.startswith("__") or is_bound:
         raise TraceError(f"the traced function writes the attribute .{name} of {cls.__name__}; return the value instead")
-    type.__setattr__(cls, name, value)
+    describe = f"{real.__qualname__}.{name}"
+    if names.places.get(real, name) is None:
+        names.read_again(before, describe)
+        names.read_again(before, f"<{real.__name__}>.{name}")
+    read = partial(_before, names, real, name)
+    names.places.store(real, name, value, lambda: Place(CLASS_ATTRIBUTE, weakly(real), name, describe, read))
+
+
+def _before(names: Reader, real: type, name: str) -> Any:
+    """Return an attribute of a class as it is outside. Raises AttributeError, with a guard, if there is none."""
+    if inspect.getattr_static(real, name, ABSENT) is ABSENT:
+        names.check(partial(getattr, real, name, ABSENT), ABSENT, f"{real.__qualname__}.{name}", "identity")
+        raise AttributeError(name)
+    return attribute(names, real, name, None, real)
+
+
+def _place(names: Reader, real: type, name: str) -> Place | None:
+    """Return the place of an attribute of a class, or of its base that has it, to which the function stored."""
+    for kind in real.__mro__:
+        place = names.places.get(kind, name)
+        if place is not None or name in vars(kind):
+            return place
+    return None
 
 
 def _delete(cls: type, name: str) -> None:
@@ -147,6 +180,9 @@ def _delete(cls: type, name: str) -> None:
 def _missing(names: Reader, cls: type, name: str) -> Any:
     """Return an attribute that the class has from its metaclass; raises AttributeError, with a guard, if there is none."""
     real = next(real_class(k) for k in cls.__mro__ if real_class(k) is not k)
+    place = _place(names, real, name)
+    if place is not None:
+        return place.cell_contents
     try:
         value = getattr(real, name)
     except AttributeError:
@@ -239,6 +275,8 @@ def _of_library(raw: Any, name: str, bound: Any, owner: type) -> Any:
         return raw
     if bound is owner:
         return raw.__get__(None, owner)
+    if _is_outside(bound) and name == "__setattr__":
+        return object.__getattribute__(bound, "assign")
     if _is_outside(bound) and name in ("__setattr__", "__delattr__"):
         raise TraceError(f"the traced function writes an attribute of <{owner.__name__}>; return the value instead")
     is_native = _is_outside(bound) and not isinstance(raw, FunctionType)

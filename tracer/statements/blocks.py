@@ -21,6 +21,7 @@ from pullback.tracer.arrays.views import (
 from pullback.tracer.statements.catching import raised_by_statement
 from pullback.tracer.statements.growing import GrowingList
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in
+from pullback.tracer.stores import refusing_outside
 from pullback.tracer.transforms.branches import running
 from pullback.tracer.transforms.region import Region
 from pullback.tracer.user_code.control_flow import dropped_if_refused
@@ -142,7 +143,7 @@ class BlockRegion(Region):
         saved = variables.state.saved()
         raised = None
         try:
-            with self.inner.active(), running():
+            with self.inner.active(), running(), self.outer.root.names.places.within(self.inner), refusing_outside(self.inner):
                 for target, new in overlaid:
                     overlay(target, new)
                 try:

@@ -4,13 +4,14 @@ containers get the contents that the function left in these."""
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pullback.tracer.arrays.traced import Appended, Keyed, Listed, TracedArray, has_rows
+from pullback.tracer.arrays.traced import Appended, Assigned, Keyed, Listed, TracedArray, has_rows
 from pullback.tracer.arrays.tree import LEAF, Identity, TreeDef, assembled, flatten, map_statics, structure_of
-from pullback.tracer.stores import ContainersOfCall, class_of, mutable_of
+from pullback.tracer.names.side_effects import is_same_contents
+from pullback.tracer.stores import ContainersOfCall, class_of, items_in, mutable_of
 from pullback.tracer.transforms.region import Region, as_weak
 from pullback.tracer.user_code.errors import TraceError, user_loc
 
@@ -56,11 +57,16 @@ class ContainerArguments:
         return self.copied(value, tree, leaves, label) if holds_mutable(tree) else value
 
     def begin(self) -> None:
-        """Note the contents before the function runs."""
+        """Note the contents before the function runs, and those of places outside."""
         self.containers.begin()
+        self._places = self.region.outer.root.names.places
+        self._stored = self._places.contents()
+        self._stores = self.region.outer.root.stores
+        self._contents = {id(copy): (copy, items_in(copy)) for _, copy, _ in self._stores.outside_copies()}
+        self.region.inner.takes_stores = self.region.outer.takes_stores
 
     def values(self, aux: Any) -> list[TracedArray]:
-        """Return the values of the region that the containers and a tree hold after the function."""
+        """Return the values of the region that the containers, places outside and a tree hold after the function."""
         values: dict[int, TracedArray] = {}
         seen: dict[int, Any] = {}
         for _, copy, _ in self.containers.pairs():
@@ -68,6 +74,10 @@ class ContainerArguments:
                 raise TraceError(KEYS_BY_VALUE, user_loc())
             self._collect(copy, values, seen)
         self._collect(aux, values, seen)
+        for place in self._places.changed_since(self._stored):
+            self._collect(place.stored, values, seen)
+        for copy in self._changed_outside():
+            self._collect(copy, values, seen)
         return list(values.values())
 
     def _collect(self, x: Any, values: dict[int, TracedArray], seen: dict[int, Any]) -> None:
@@ -99,6 +109,22 @@ class ContainerArguments:
         self._converted = {id(copy): (copy, value) for value, copy in self.containers.all_pairs()}
         for value, copy, _ in pairs:
             self._fill(value, copy)
+        for place in self._places.changed_since(self._stored):
+            place.stored = self.converted(place.stored)
+        for copy in self._changed_outside():
+            self._converted.setdefault(id(copy), (copy, copy))
+            self._fill(copy, copy)
+
+    def _changed_outside(self) -> list[Any]:
+        """Return the copies of containers from outside that the function changed, each once."""
+        copies: dict[int, Any] = {}
+        for _, copy, items in self._stores.outside_copies():
+            before = self._contents[id(copy)][1] if id(copy) in self._contents else items
+            if not is_same_contents(items_in(copy), before):
+                if isinstance(copy, Keyed):
+                    raise TraceError(KEYS_BY_VALUE, user_loc())
+                copies[id(copy)] = copy
+        return list(copies.values())
 
     def converted(self, x: Any) -> Any:
         """Return a value of the region as one outside of it, with the containers themselves in place of their copies."""
@@ -124,7 +150,10 @@ class ContainerArguments:
                 return
             target.set_columns(source.rows, columns)
         elif type(source) is Appended:
-            list.extend(target, map(self.converted, source.added()))
+            added = list(map(self.converted, source.added()))
+            list.__setitem__(target, slice(1 if target is source else list.__len__(target), None), added)
+        elif type(source) is Assigned:
+            target.pairs[:] = [(self.converted(k), self.converted(x)) for k, x in source.pairs]
         elif isinstance(source, list):
             items = list(map(self.converted, list.__iter__(source)))
             if isinstance(target, Listed):
@@ -137,7 +166,8 @@ class ContainerArguments:
         else:
             pairs = [(k, self.converted(x)) for k, x in source.items()]
             target.clear()
-            target.update(pairs)
+            for key, item in pairs:
+                target[key] = item
 
 
 def _may_hold(value: Any) -> bool:
@@ -147,9 +177,11 @@ def _may_hold(value: Any) -> bool:
 
 def _parts(x: Any) -> tuple[TreeDef, list[Any]]:
     """Return the structure of a value down to its children, and these."""
+    if type(x) is Assigned:
+        return TreeDef("list", list), [part for pair in x.pairs for part in pair]
     if isinstance(x, list) and class_of(x) in (list, deque):
         return TreeDef("list", list), list(list.__iter__(x))
-    if type(x) in (dict, OrderedDict, defaultdict):
+    if type(x) in (dict, OrderedDict, defaultdict, Counter):
         return TreeDef("dict", dict), list(x.values())
     children: list[Any] = []
 

@@ -25,6 +25,7 @@ from pullback.tracer.arrays.frame import Frame, frame_of
 from pullback.tracer.arrays.make import as_traced, cast, full
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import Identity, flatten
+from pullback.tracer.stores import refusing_outside
 from pullback.tracer.transforms.region import matching_leaves, rebuild, source_of, with_captures
 from pullback.tracer.user_code.errors import TraceError, stop_recording_errors, user_loc
 
@@ -161,7 +162,8 @@ def custom_call(
     frame, order, loc = frame_of(), order_at(key), user_loc()
     inner = _frame(frame, order - 1, frame.customs - {key})
     inside = [_parameter(inner, x.type, x) for x in arrays]
-    with inner.active():
+    places = frame.root.names.places
+    with inner.active(), places.within(inner), refusing_outside(inner):
         returned, residuals = forward(inside)
         outputs = [as_traced(x) for x in returned]
         traced_residuals = [k for k, x in enumerate(residuals) if isinstance(x, TracedArray) and x.frame is inner]
@@ -186,7 +188,7 @@ def custom_call(
         kept = list(residuals)
         for k, x in zip(traced_residuals, parameters[len(outputs) :], strict=True):
             kept[k] = x
-        with inner.active():
+        with inner.active(), places.within(inner), refusing_outside(inner):
             parts = rule.apply(parameters[: len(outputs)], kept, seeds, inside)
             what = "cotangent" if is_vjp else "tangent"
             lifted = [inner.lift(_fitting(p, x, f"a {what} by the rule of {name}")) for p, x in zip(parts, targets, strict=True)]
@@ -207,7 +209,7 @@ def result_of(call: Callable[[Arrays], Any], arrays: Arrays) -> Tree | None:
 def _result_of(call: Callable[[Arrays], Any], arrays: Arrays) -> Tree | None:
     stop_recording_errors()
     frame = Frame(frame_of())
-    with suppress(Exception), frame.alone():
+    with suppress(Exception), frame.alone(), frame.root.names.places.within(frame):
         return Tree(call([_parameter(frame, x.type, x) for x in arrays]))
     return None
 

@@ -25,7 +25,7 @@ from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import Identity, TreeDef, bare, flatten, map_statics, paths, unflatten
 from pullback.tracer.arrays.views import CONFLICT, is_chosen, root_of, write_back, written_in
 from pullback.tracer.names.resolver import Names
-from pullback.tracer.stores import refusing_changes
+from pullback.tracer.stores import refusing_changes, refusing_outside
 from pullback.tracer.trace import check_leaf
 from pullback.tracer.user_code.errors import TraceError, user_loc
 
@@ -179,7 +179,7 @@ class Region:
 
     def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Trace the function in the region and return its result."""
-        with self.inner.active():
+        with self.inner.active(), self.outer.root.names.places.within(self.inner), refusing_outside(self.inner):
             return gathered(follow(function)(*args, **kwargs))
 
     def call_once(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], what: str) -> Any:

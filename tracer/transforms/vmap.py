@@ -188,7 +188,9 @@ def over_elements(function: Callable[..., Any], vectors: Sequence[TracedArray], 
     region = Region()
     region.inner.is_row = True
     places = [region.enter(v, ArrayType(v.type.dtype), weak=kind) for v, kind in zip(vectors, kinds, strict=True)]
-    with region.inner.active(), refusing_changes(region.outer, "a function that is called for each element"):
+    places_outside = region.outer.root.names.places
+    what = "a function that is called for each element"
+    with region.inner.active(), refusing_changes(region.outer, what), places_outside.within(region.inner):
         result = function(*places)
         results = [as_traced(r) for r in (result if isinstance(result, tuple) else (result,))]
     written = region.written()

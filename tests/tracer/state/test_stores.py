@@ -1,0 +1,94 @@
+"""Stores to what lies outside the traced function: each program leaves what plain Python leaves on a second copy of its state."""
+
+import re
+import sys
+import types
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+
+TEXT = (Path(__file__).parent / "programs.txt").read_text()
+INPUTS = [np.array([0.5, 1.5, 2.5]), np.array([-0.5, 0.25, 1.25]), np.array([2.0, 0.5, 1.5]), np.array([0.0, 0.1, 0.2])]
+
+
+def programs() -> Any:
+    """The text of each program, and the number of programs that its calls need at most, 0 if there is no bound."""
+    for part in re.split(r"^=== ", TEXT, flags=re.MULTILINE)[1:]:
+        title, text = part.split("\n", 1)
+        name, count = title.rsplit(" ", 1)
+        yield pytest.param(text, int(count), id=name.replace(" ", "-"))
+
+
+def module(name: str, folder: Path, text: str) -> types.ModuleType:
+    """A module of the user's."""
+    built = types.ModuleType(name)
+    built.__file__ = str(folder / f"{name}.py")
+    Path(built.__file__).write_text(text)
+    sys.modules[name] = built
+    built.__dict__["np"] = np
+    exec(compile(text, built.__file__, "exec"), built.__dict__)
+    return built
+
+
+def state_of(user: types.ModuleType) -> Any:
+    return described(user.look() if hasattr(user, "look") else user.__dict__.get("state"), {})
+
+
+def described(x: Any, numbers: dict[int, int]) -> Any:
+    """A value with the types of all that is in it, in which an object that is met again is its number."""
+    if isinstance(x, bool | int | str | None | type):
+        return x.__name__ if isinstance(x, type) else (type(x).__name__, x)
+    if isinstance(x, float | complex | np.generic):
+        return type(x).__name__, float(f"{x:.10g}") if isinstance(x, float) else complex(x)
+    if id(x) in numbers:
+        return "same", numbers[id(x)]
+    numbers[id(x)] = len(numbers)
+    if isinstance(x, np.ndarray):
+        return "array", x.dtype.str, x.shape, [float(f"{v:.10g}") for v in x.ravel()]
+    if isinstance(x, dict):
+        return type(x).__name__, [(described(k, numbers), described(v, numbers)) for k, v in x.items()]
+    if isinstance(x, list | tuple | deque):
+        return type(x).__name__, [described(v, numbers) for v in x]
+    if isinstance(x, set):
+        return "set", sorted(x)
+    return type(x).__name__, described(vars(x), numbers)
+
+
+@pytest.mark.filterwarnings("ignore::pullback.RetraceWarning")
+@pytest.mark.parametrize(("text", "count"), programs())
+def test_calls_leave_what_plain_python_leaves(text: str, count: int, tmp_path: Path) -> None:
+    mine, plain = module("mine", tmp_path, text), module("plain", tmp_path, text)
+    compiled = pb.jit(mine.f)
+    for x in INPUTS:
+        result, expected = compiled(x), plain.f(x)
+        assert described(result, {}) == described(expected, {})
+        assert state_of(mine) == state_of(plain)
+    info = compiled.cache_info()
+    assert not count or info.templates_built + info.templates_loaded + info.templates_instantiated <= count
+
+
+@pytest.mark.filterwarnings("ignore::pullback.RetraceWarning")
+@pytest.mark.parametrize(("text", "count"), programs())
+def test_gradients_store_once(text: str, count: int, tmp_path: Path) -> None:
+    """The gradient of the state at the call, by central differences on copies of the state."""
+    mine, plain = module("mine", tmp_path, text), module("plain", tmp_path, text)
+    compiled = pb.value_and_grad(mine.f)
+    for k, x in enumerate(INPUTS):
+        differences = []
+        for direction in np.eye(3) * 1e-6:
+            values = []
+            for sign in (1, -1):
+                other = module("other", tmp_path, text)
+                for earlier in INPUTS[:k]:
+                    other.f(earlier)
+                values.append(other.f(x + sign * direction))
+            differences.append((values[0] - values[1]) / 2e-6)
+        value, gradient = compiled(x)
+        assert described(value, {}) == described(plain.f(x), {})
+        assert state_of(mine) == state_of(plain)
+        np.testing.assert_allclose(gradient, differences, rtol=1e-5, atol=1e-7)
