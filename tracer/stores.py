@@ -176,7 +176,7 @@ class Stores:
     def names(self) -> list[str]:
         """The description of each container that gets contents, and of each place."""
         new = len(self.fills) - len(self.labels)
-        places = (place.describe for place in self.places)
+        places = (target.describe for target in self.places)
         return [*self.titles, *["a new container"] * new, *places]
 
     @property
@@ -184,12 +184,12 @@ class Stores:
         """The names of what a call changes outside of its arguments."""
         inside = (title == f"argument {label}" for title, label in zip(self.titles, self.labels, strict=True))
         containers = [label for label, is_argument in zip(self.labels, inside, strict=True) if not is_argument]
-        return [*(place.describe for place in self.places), *containers]
+        return [*(target.describe for target in self.places), *containers]
 
     @property
     def changes(self) -> tuple[str, ...]:
         """The names of what a call changes."""
-        return *self.labels, *(place.describe for place in self.places)
+        return *self.labels, *(target.describe for target in self.places)
 
     def containers(self, arguments: tuple[Sequence[Any], Mapping[str, Any]]) -> tuple[Any, ...]:
         """Return the containers of a call."""
@@ -208,8 +208,8 @@ class Stores:
         count = len(self.fills)
         for fill, items in zip(self.fills, contents[:count], strict=True):
             fill.of.fill(objects[fill.index], items)
-        for place, value in zip(self.places, contents[count:], strict=True):
-            place.store(value)
+        for target, value in zip(self.places, contents[count:], strict=True):
+            target.store(value)
 
 
 def items_in(copy: Any) -> Any:
@@ -450,7 +450,7 @@ class ContainersOfCall:
         contents = Contents(self.copies)
         if not changed and not places and _pattern(self.copies) == tuple(range(len(self.copies))):
             return None
-        stored = [None if place.stored is DELETED else place.stored for place in places]
+        stored = [None if target.stored is DELETED else target.stored for target in places]
         contents.count([result, *stored], [self.copies[k] for k in changed])
         self._add_arrays(arrays, contents)
         for k in changed:
@@ -490,7 +490,7 @@ class ContainersOfCall:
             if contents.has_met(traced):
                 self._add(_WHOLE, real, traced, f"{self._named(read)}()", describe, None)
                 self._before.append(None)
-                contents.number(traced, len(self.copies) - 1)
+                contents.add_object(traced, len(self.copies) - 1)
 
 
 OutsideArray = tuple[Callable[[], Any], Any, Any, str]
@@ -524,7 +524,7 @@ class Contents:
         """Return whether a value was met in the count."""
         return id(x) in self._met
 
-    def number(self, x: Any, index: int) -> None:
+    def add_object(self, x: Any, index: int) -> None:
         """Make a value object ``index``."""
         self._numbers[id(x)] = index
 

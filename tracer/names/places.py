@@ -164,16 +164,16 @@ class Places:
 
     def changed(self) -> list[Place]:
         """Return the places that have other contents than before the function."""
-        stored = [place for place in self.all() if place.stored is not AS_BEFORE]
-        return [place for place in stored if place.stored is not DELETED or place.was_there()]
+        stored = [target for target in self.all() if target.stored is not AS_BEFORE]
+        return [target for target in stored if target.stored is not DELETED or target.was_there()]
 
     def contents(self) -> Mapping[Place, Any]:
         """Return what is stored in each place."""
-        return {place: place.stored for place in self.all()}
+        return {target: target.stored for target in self.all()}
 
     def changed_since(self, contents: Mapping[Place, Any]) -> list[Place]:
         """Return the places that have other contents than at the time of ``contents``."""
-        return [place for place in self.all() if place.stored is not contents.get(place, AS_BEFORE)]
+        return [target for target in self.all() if target.stored is not contents.get(target, AS_BEFORE)]
 
     @contextmanager
     def within(self, frame: Frame) -> Iterator[None]:
@@ -182,10 +182,10 @@ class Places:
         before = self.contents()
         yield
         changed = [] if frame.takes_stores else self.changed_since(before)
-        for place in changed:
-            place.stored = before.get(place, AS_BEFORE)
-        for place in changed:
-            raise refusal(place.describe, frame)
+        for target in changed:
+            target.stored = before.get(target, AS_BEFORE)
+        for target in changed:
+            raise refusal(target.describe, frame)
 
     def clear(self) -> None:
         self._places.clear()

@@ -147,11 +147,11 @@ class OutsideObject(Outside):
         if isinstance(raw, property) and isinstance(raw.fget, FunctionType):
             names.same(partial(getattr, type(real), name), f"{title(real)}.{name}")
             return names.follow(raw.fget)(self)
-        place = names.places.get(real, name)
-        if place is None:
+        target = names.places.get(real, name)
+        if target is None:
             return self._before(name) if names.places.is_empty else self._after_stores(name, raw)
         try:
-            return place.cell_contents
+            return target.cell_contents
         except ValueError:
             raise AttributeError(f"{type(real).__name__!r} object has no attribute {name!r}") from None
 
@@ -195,10 +195,10 @@ class OutsideObject(Outside):
         is_special = hasattr(type(raw), "__delete__") and not isinstance(raw, MemberDescriptorType)
         if is_special or isinstance(inspect.getattr_static(kind, "__delattr__"), FunctionType):
             raise TraceError(f"the traced function deletes .{name} of {title(real)} by code of its class; delete it outside")
-        place = names.places.get(real, name)
+        target = names.places.get(real, name)
         try:
-            if place is not None:
-                place.cell_contents  # noqa: B018
+            if target is not None:
+                target.cell_contents  # noqa: B018
             elif name not in attribute_names(real):
                 raise ValueError
         except ValueError:
@@ -232,14 +232,14 @@ class OutsideObject(Outside):
 
     def _store(self, name: str, value: Any) -> None:
         """Store the value of an attribute, DELETED if it is deleted."""
-        real, names, found = self._real, self._names, self._found
+        real, names, earlier = self._real, self._names, self._found
         describe = f"{title(real)}.{name}"
-        if "__dict__" in found:
+        if "__dict__" in earlier:
             raise TraceError(f"the traced function stores to {describe}, and uses __dict__ of the object; use its attributes")
         if names.places.get(real, name) is None:
-            if found.get(name, ABSENT) is value:
+            if earlier.get(name, ABSENT) is value:
                 return
-            names.read_again(found.get(name), describe)
+            names.read_again(earlier.get(name), describe)
         before = partial(self._before, name)
         names.places.store(real, name, value, lambda: Place(ATTRIBUTE, weakly(real), name, describe, before))
 

@@ -597,7 +597,7 @@ class Names:
         def call(*args: Any, **kwargs: Any) -> Any:
             before, contents = self.places.contents(), self.root.stores.contents_outside()
             result = followed(*args, **kwargs)
-            places = [place.describe for place in self.places.changed_since(before)]
+            places = [target.describe for target in self.places.changed_since(before)]
             changed = next(iter([*places, *self.root.stores.changed_since(contents)]), None)
             if changed is not None:
                 what = f"{function.__name__}, whose results Python keeps, stores to {changed}"

@@ -39,9 +39,9 @@ class LazyAttribute:
         self.names = names
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        place = _place(self.names, self.real, self.name)
-        if place is not None:
-            return place.cell_contents
+        target = _place(self.names, self.real, self.name)
+        if target is not None:
+            return target.cell_contents
         value = attribute(self.names, self.real, self.name, instance, owner)
         if self.name in CONVERSIONS and callable(value):
             return lambda *args: converted(self.name, value(*args))
@@ -167,9 +167,9 @@ def _before(names: Reader, real: type, name: str) -> Any:
 def _place(names: Reader, real: type, name: str) -> Place | None:
     """Return the place of an attribute of a class, or of its base that has it, to which the function stored."""
     for kind in real.__mro__:
-        place = names.places.get(kind, name)
-        if place is not None or name in vars(kind):
-            return place
+        target = names.places.get(kind, name)
+        if target is not None or name in vars(kind):
+            return target
     return None
 
 
@@ -180,9 +180,9 @@ def _delete(cls: type, name: str) -> None:
 def _missing(names: Reader, cls: type, name: str) -> Any:
     """Return an attribute that the class has from its metaclass; raises AttributeError, with a guard, if there is none."""
     real = next(real_class(k) for k in cls.__mro__ if real_class(k) is not k)
-    place = _place(names, real, name)
-    if place is not None:
-        return place.cell_contents
+    target = _place(names, real, name)
+    if target is not None:
+        return target.cell_contents
     try:
         value = getattr(real, name)
     except AttributeError:

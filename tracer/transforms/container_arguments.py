@@ -74,8 +74,8 @@ class ContainerArguments:
                 raise TraceError(KEYS_BY_VALUE, user_loc())
             self._collect(copy, values, seen)
         self._collect(aux, values, seen)
-        for place in self._places.changed_since(self._stored):
-            self._collect(place.stored, values, seen)
+        for target in self._places.changed_since(self._stored):
+            self._collect(target.stored, values, seen)
         for copy in self._changed_outside():
             self._collect(copy, values, seen)
         return list(values.values())
@@ -109,8 +109,8 @@ class ContainerArguments:
         self._converted = {id(copy): (copy, value) for value, copy in self.containers.all_pairs()}
         for value, copy, _ in pairs:
             self._fill(value, copy)
-        for place in self._places.changed_since(self._stored):
-            place.stored = self.converted(place.stored)
+        for target in self._places.changed_since(self._stored):
+            target.stored = self.converted(target.stored)
         for copy in self._changed_outside():
             self._converted.setdefault(id(copy), (copy, copy))
             self._fill(copy, copy)

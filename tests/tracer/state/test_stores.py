@@ -1,4 +1,4 @@
-"""Stores to what lies outside the traced function: each program leaves what plain Python leaves on a second copy of its state."""
+"""Stores to what is outside the traced function: each program leaves what plain Python leaves on a second copy of its state."""
 
 import re
 import sys
