@@ -7,6 +7,7 @@ import io
 import logging
 import sys
 import traceback
+import types
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -262,3 +263,21 @@ def test_effects_of_the_trace_are_those_of_one_call() -> None:
     first, second = outcome(compiled, INPUTS[0]), outcome(compiled, INPUTS[0])
     assert first[0].startswith("traced\n") and first[2] and first[3]
     assert not any(second[:5])
+
+
+def test_a_progress_bar_says_what_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    class tqdm(list[Any]):
+        """Stands for the library's class."""
+
+    module = types.ModuleType("tqdm")
+    module.tqdm = tqdm  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tqdm", module)
+
+    def f(x: Any) -> Any:
+        for i in tqdm(range(3)):
+            x = x + i
+        return x
+
+    with pytest.raises(pb.TraceError, match="loop over the range or array itself"):
+        pb.jit(f)(INPUTS[0])
+    np.testing.assert_array_equal(pb.jit(f, effects="trace")(INPUTS[0]), f(INPUTS[0]))
