@@ -4,11 +4,13 @@ import re
 import sys
 import types
 from collections import deque
+from dataclasses import FrozenInstanceError, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
 import pullback as pb
 
@@ -92,3 +94,111 @@ def test_gradients_store_once(text: str, count: int, tmp_path: Path) -> None:
         assert described(value, {}) == described(plain.f(x), {})
         assert state_of(mine) == state_of(plain)
         np.testing.assert_allclose(gradient, differences, rtol=1e-5, atol=1e-7)
+
+
+class Fit:
+    """A loss with a counter, a history and the last point."""
+
+    def __init__(self) -> None:
+        self.calls, self.history, self.last = 0, list[float](), None
+
+    def loss(self, w: Any) -> Any:
+        self.calls += 1
+        value = np.sum(100 * (w[1:] - w[:-1] ** 2) ** 2 + (1 - w[:-1]) ** 2)
+        self.history.append(float(value))
+        self.last = w
+        return value
+
+
+def slope(w: Any) -> Any:
+    """The gradient of that loss."""
+    result = np.zeros_like(w)
+    result[:-1] = -400 * w[:-1] * (w[1:] - w[:-1] ** 2) - 2 * (1 - w[:-1])
+    result[1:] += 200 * (w[1:] - w[:-1] ** 2)
+    return result
+
+
+def test_a_minimiser_and_a_history() -> None:
+    mine, plain = Fit(), Fit()
+    compiled = pb.value_and_grad(mine.loss)
+    result = minimize(compiled, np.zeros(4), jac=True)
+    expected = minimize(lambda w: (plain.loss(w), slope(w)), np.zeros(4), jac=True)
+    np.testing.assert_allclose(result.x, expected.x, rtol=1e-6)
+    assert (mine.calls, len(mine.history)) == (plain.calls, len(plain.history))
+    np.testing.assert_allclose(mine.history, plain.history, rtol=1e-5, atol=1e-10)
+    assert compiled.cache_info().templates_built == 1
+
+
+def test_a_history_needs_no_new_trace() -> None:
+    fit, x = Fit(), np.ones(4)
+    compiled = pb.jit(fit.loss)
+    for _ in range(3000):
+        compiled(x)
+    assert (fit.calls, len(fit.history)) == (3000, 3000)
+    assert compiled.cache_info().templates_built <= 1
+    assert fit.last is x
+
+
+def test_a_call_that_raises_stores_nothing() -> None:
+    fit, log = Fit(), list[Any]()
+
+    def fails(x: Any) -> Any:
+        fit.calls += 1
+        log.append(x)
+        if np.sum(x) > 3:
+            raise ValueError("too large")
+        return x
+
+    compiled = pb.jit(fails)
+    compiled(np.zeros(4))
+    with pytest.raises(ValueError, match="too large"):
+        compiled(np.ones(4))
+    assert (fit.calls, len(log)) == (1, 1)
+
+
+def test_second_derivatives_store_once() -> None:
+    fit = Fit()
+
+    def cubed(x: Any) -> Any:
+        fit.calls += 1
+        return np.sum(x**3)
+
+    compiled = pb.grad(lambda x: np.sum(pb.grad(cubed)(x)))
+    np.testing.assert_allclose(compiled(np.ones(2)), [6.0, 6.0])
+    compiled(np.ones(2))
+    assert fit.calls == 2
+
+
+@pytest.mark.parametrize("transform", [pb.vmap, pb.hessian, lambda f: pb.grad(lambda x: pb.checkpoint(f)(x))])
+def test_functions_that_run_several_times_store_nothing(transform: Any) -> None:
+    fit = Fit()
+
+    def squared(x: Any) -> Any:
+        fit.calls += 1
+        return np.sum(x**2)
+
+    with pytest.raises(pb.TraceError, match="stores to <Fit>"):
+        transform(squared)(np.ones((2, 2)))
+    assert fit.calls == 0
+
+
+def test_a_frozen_dataclass_raises_its_own_error() -> None:
+    @dataclass(frozen=True)
+    class Frozen:
+        n: int = 0
+
+    frozen, log = Frozen(), list[int]()
+
+    def stores(x: Any) -> Any:
+        log.append(1)
+        frozen.n = 1  # type: ignore[misc]
+        return x
+
+    with pytest.raises(FrozenInstanceError):
+        pb.jit(stores)(1.0)
+    assert log == []
+
+
+def test_verify_is_refused() -> None:
+    with pytest.raises(TypeError, match="verify: the function stores to <Fit>"):
+        pb.jit(Fit().loss, verify=1)(np.ones(4))
