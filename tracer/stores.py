@@ -15,7 +15,17 @@ from typing import Any
 
 from pullback.tracer.arrays.frame import Frame
 from pullback.tracer.arrays.traced import Appended, Assigned, Keyed, has_rows
-from pullback.tracer.arrays.tree import LEAF, OnlyAppended, TreeDef, assembled, bare, children_of, structure_of, unflatten
+from pullback.tracer.arrays.tree import (
+    LEAF,
+    NAMESPACES,
+    OnlyAppended,
+    TreeDef,
+    assembled,
+    bare,
+    children_of,
+    structure_of,
+    unflatten,
+)
 from pullback.tracer.names.places import DELETED, Place, PlaceKind, refusal
 from pullback.tracer.names.side_effects import effect, is_same_contents, items_of
 from pullback.tracer.syntax.table import PREFIX, operator_called
@@ -55,6 +65,10 @@ def _fill_dict(target: Any, contents: Any) -> None:
         target[key] = value
 
 
+def _fill_namespace(target: Any, contents: Any) -> None:
+    _fill_dict(vars(target), vars(contents))
+
+
 def _empty_dict(tree: TreeDef) -> Any:
     return defaultdict(tree.data[1]) if tree.type is defaultdict else tree.type()
 
@@ -75,6 +89,7 @@ MUTABLE = (
     Mutable(classes=(dict, OrderedDict, defaultdict, Counter), empty=_empty_dict, fill=_fill_dict),
     Mutable(classes=(deque,), empty=lambda tree: deque(maxlen=tree.data if tree.kind == "deque" else None), fill=_fill_deque),
     Mutable(classes=(set,), empty=lambda tree: set[Any](), fill=_fill_set),
+    Mutable(classes=NAMESPACES, empty=lambda tree: tree.type(), fill=_fill_namespace),
 )
 """The kinds of containers that calls may change. A container of another kind is refused when it changes."""
 def _assign(target: Any, contents: Any) -> None:

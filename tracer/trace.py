@@ -31,6 +31,7 @@ from pullback.tracer.arrays.labelled import holds_labelled
 from pullback.tracer.arrays.literals import PYTHON_NUMBERS, literal_type, refuse_dtype
 from pullback.tracer.arrays.make import as_traced, holds_traced, instead_of_special, is_special_array
 from pullback.tracer.arrays.mixed_numbers import result_of
+from pullback.tracer.arrays.object_results import ObjectResult, is_object_result
 from pullback.tracer.arrays.python_ints import argument_bounds
 from pullback.tracer.arrays.python_scalars import settled_truth
 from pullback.tracer.arrays.replacements import takes_traced
@@ -64,7 +65,7 @@ from pullback.tracer.stores import ContainersOfCall, OnlyLonger, Stores
 from pullback.tracer.user_code.control_flow import Statement, in_source_order
 from pullback.tracer.user_code.defects import raise_defect
 from pullback.tracer.user_code.errors import Restart, TraceError, error_loc, foreign_error, user_loc
-from pullback.tracer.user_code.ownership import adopt
+from pullback.tracer.user_code.ownership import adopt, attribute_names
 from pullback.tracer.user_code.unroll_warning import warn_unrolled
 
 
@@ -443,7 +444,7 @@ def _results(frame: Frame, result: Any, names: Names) -> tuple[Stores | None, Tr
     """Return what the function stores, the structure of its result, and the leaves of both."""
     written = frame.stores.stores(result, names.places.changed(), names.outside_arrays())
     if written is None:
-        results, out_tree = flatten(with_lists(result), static_numbers=True)
+        results, out_tree = flatten(with_lists(result, {}), static_numbers=True)
         return None, _returned_tree(bare(out_tree), names), results
     if frame.sizes is not None:
         raise TraceError("a function with symbolic sizes stores, or returns a list or dict among its arguments")
@@ -477,7 +478,9 @@ def returned_static(value: Any, names: Names) -> Any:
         )
     if issubclass(kind, Outside):
         return object.__getattribute__(value, "_real")
-    contents = [*getattr(value, "__dict__", {}).values(), *(dict.values(value) if isinstance(value, dict) else ())]
+    attributes = attribute_names(value) if real_class(kind) is not kind else ()
+    contents = [*getattr(value, "__dict__", {}).values(), *(getattr(value, name) for name in attributes)]
+    contents = [*contents, *(dict.values(value) if isinstance(value, dict) else ())]
     if not isinstance(value, type | FunctionType) and any(map(holds_traced, contents)):
         raise TraceError(
             f"the traced function returns an object of class {kind.__name__} that holds traced values; "
@@ -486,25 +489,33 @@ def returned_static(value: Any, names: Names) -> Any:
     return names.original(value) if real_class(kind) is kind else of_real_class(value)
 
 
-def with_lists(value: Any) -> Any:
+def with_lists(value: Any, objects: dict[int, Any] | None = None) -> Any:
     """Return a result in which lists of a length that values decide are trees, and so are numbers of which values decide whether
-    they are Python's."""
+    they are Python's. With ``objects``, so are objects that the function made, which are added to it by their ids. Raises
+    TraceError for one that is met again."""
+    inside = functools.partial(with_lists, objects=objects)
     if isinstance(value, TracedArray):
         return result_of(value)
     if has_rows(value) or isinstance(value, Keyed):
         result = value.result()
-        return list(map(with_lists, result)) if type(result) is list else result
+        return list(map(inside, result)) if type(result) is list else result
     if isinstance(value, Tagged):
-        cases = list(map(with_lists, value.cases))
+        cases = list(map(inside, value.cases))
         choice: Any = type(value)
         return value if all(a is b for a, b in zip(cases, value.cases, strict=True)) else choice(value.tag, cases)
     if type(value) in (tuple, list) or isinstance(value, Listed):
-        inside = [with_lists(x) for x in value]
-        is_same = all(a is b for a, b in zip(inside, value, strict=True))
-        return value if is_same else tuple(inside) if type(value) is tuple else inside
+        items = list(map(inside, value))
+        is_same = all(a is b for a, b in zip(items, value, strict=True))
+        return value if is_same else tuple(items) if type(value) is tuple else items
     if type(value) is Counter:
         return result_of_counter(value)
-    return {k: with_lists(x) for k, x in value.items()} if type(value) is dict else value
+    if objects is not None and is_object_result(value):
+        if id(value) in objects:
+            raise TraceError(f"an object of class {type(value).__name__} is twice in the result; return it once")
+        objects[id(value)] = value
+        names = attribute_names(value)
+        return ObjectResult(real_class(type(value)), names, [inside(getattr(value, name)) for name in names])
+    return {k: inside(x) for k, x in value.items()} if type(value) is dict else value
 
 
 def _labels(tree: TreeDef, parameters: Parameters) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from pullback.runtime.program.export import HostStepMet, Source, described, feat
 from pullback.tracer import Argument, Captured, Trace
 from pullback.tracer.arrays.frame import Constant
 from pullback.tracer.arrays.python_ints import allow_long_arguments
-from pullback.tracer.arrays.tree import paths
+from pullback.tracer.arrays.tree import NAMESPACES, paths
 from pullback.transforms import api
 from pullback.transforms.callback import ShapeDtypeStruct
 from pullback.version import __version__
@@ -95,6 +95,8 @@ def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
         return type(value)(*map(change, value))
     if isinstance(value, tuple | list):
         return type(value)(map(change, value))
+    if type(value) in NAMESPACES:
+        return type(value)(**{k: change(v) for k, v in vars(value).items()})
     if dataclasses.is_dataclass(value) and not isinstance(value, type) and not isinstance(value, _Array):
         changed = {f.name: change(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
         return dataclasses.replace(value, **changed)

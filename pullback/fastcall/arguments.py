@@ -19,11 +19,13 @@ from pullback.runtime.fastcall.record_layout import Node
 from pullback.runtime.fastcall.records import NodeOf, NotNative
 from pullback.tracer.arrays.tree import (
     EQUAL,
+    NAMESPACES,
     ROW_MAJOR,
     as_array,
     container_of,
     is_array_like,
     is_large,
+    is_tree,
     labelled_array,
     leaf_key,
 )
@@ -221,6 +223,8 @@ def _flattened_node(x: Any, first: int) -> tuple[NodeOf, Inside] | None:
         take: Any = _as_array if library_of(kind) is None else _labelled
     elif kind in (OrderedDict, defaultdict):
         take = _mapping
+    elif kind in NAMESPACES and is_tree(x):
+        take = _attributes
     elif x.__class__ is kind and (container := container_of(kind)) is not None:
         take = container.flatten
     elif x.__class__ is kind and dataclasses.is_dataclass(x) and not isinstance(x, type):
@@ -245,6 +249,10 @@ def _labelled(x: Any) -> tuple[tuple[Any, ...], Any]:
 
 def _as_array(x: Any) -> tuple[tuple[Any, ...], None]:
     return (as_array(x),), None
+
+
+def _attributes(x: Any) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    return tuple(vars(x).values()), tuple(vars(x))
 
 
 def _mapping(x: Any) -> tuple[tuple[Any, ...], Any]:

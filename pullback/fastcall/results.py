@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from pullback.runtime.fastcall.record_layout import Build, Demand, Node
 from pullback.runtime.fastcall.records import NotNative
 from pullback.tracer import Captured, Trace
 from pullback.tracer.arrays.strides import strides_in
-from pullback.tracer.arrays.tree import TreeDef
+from pullback.tracer.arrays.tree import NAMESPACES, TreeDef
 
 Row = tuple[Build, Any, Any]
 
@@ -205,6 +206,10 @@ def _is_selected(tree: TreeDef) -> bool:
     return container.is_selected and not any(c.kind == "static" and isinstance(c.data, container.refused) for c in tree.children)
 
 
+def _namespace(kind: Any, attributes: dict[str, Any]) -> Any:
+    return kind(**attributes)
+
+
 def _append_container(tree: TreeDef, rows: list[Row], before: int) -> bool:
     """Append the rows that build a container of its children, which are on the stack; return whether rows can."""
     count = len(tree.children)
@@ -221,6 +226,8 @@ def _append_container(tree: TreeDef, rows: list[Row], before: int) -> bool:
             rows.append((Build.SELECTED, count, None))
         case "registered":
             rows += [(Build.TUPLE, count, None), (Build.CALL, before + 1, tree.data[0].unflatten)]
+        case "dataclass" if tree.type in NAMESPACES:
+            rows += [(Build.DICT, count, tree.data), (Build.CALL, 1, functools.partial(_namespace, tree.type))]
         case "dataclass" if all(k.__flags__ & _HEAP_TYPE for k in tree.type.__mro__[:-1]):
             rows.append((Build.FIELDS, count, (tree.type, *tree.data)))
         case _:

@@ -939,6 +939,9 @@ f(1.0)
 
 === an object that holds traced values
 class Result:
+    def __new__(cls, value):
+        return super().__new__(cls)
+
     def __init__(self, value):
         self.value = value
 
@@ -958,6 +961,9 @@ line(1.0, 2.0)
 === a class as the function
 @pb.jit
 class Scaled:
+    def __new__(cls, w):
+        return super().__new__(cls)
+
     def __init__(self, w):
         self.w = w * 2
 

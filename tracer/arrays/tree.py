@@ -1,13 +1,14 @@
 """Nested containers as a flat list of leaves and a structure that can be compared, hashed, and filled with other leaves.
 
-Containers are tuples, lists, dicts (with their order), deques, namedtuples, dataclasses and registered classes; sets are part of
-the structure, in their order. Leaves are NumPy
+Containers are tuples, lists, dicts (with their order), deques, namedtuples, dataclasses, namespaces and registered classes; sets
+are part of the structure, in their order. Leaves are NumPy
 arrays and scalars, Python numbers and traced arrays; every other value is static and part of the structure. Static values are
 equal if they have the same type and value: 1, 1.0 and True are three values, 0.0 and -0.0 two.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import functools
@@ -16,7 +17,7 @@ import weakref
 from array import array
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from types import MethodType
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from pullback.ir.core.device_arrays import Remote
 from pullback.ir.shapes.symbolic import Number, Size, is_size
 from pullback.tracer.arrays.labelled import Labelled, Mark, array_of, instead_of, labelled, labels_of, parts_of, rewrapped
 from pullback.tracer.arrays.masked import Selection
-from pullback.tracer.arrays.traced import Appended, Gathers, Keyed, Listed, TracedArray
+from pullback.tracer.arrays.traced import Appended, Gathers, Keyed, Listed, Tagged, TracedArray
 from pullback.tracer.user_code.array_libraries import OTHER, class_title, library_of
 from pullback.tracer.user_code.errors import TraceError
 from pullback.tracer.user_code.ownership import GENERATED, is_users_class
@@ -353,12 +354,46 @@ def structure_of(
     if container is not None:
         inside, data = container.children(x)
         return TreeDef("registered", container.type, (container, data), (container, key(data)), [structure(e) for e in inside])
+    if kind in NAMESPACES and is_tree(x):
+        names = tuple(vars(x))
+        return TreeDef("dataclass", kind, names, names, [structure(e) for e in vars(x).values()])
     if isinstance(x, tuple) and hasattr(x, "_fields"):
         return TreeDef("namedtuple", kind, x._fields, children=[structure(e) for e in x])
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
         names = tuple(f.name for f in dataclasses.fields(x))
         return TreeDef("dataclass", kind, names, names, [structure(getattr(x, n)) for n in names])
     return TreeDef("static", None, x, Identity(x) if is_size(x) else key(x))
+
+
+NAMESPACES = (SimpleNamespace, argparse.Namespace)
+"""Classes without code of their own, whose objects are trees of their attributes, in their order, as dataclasses are."""
+_OTHER_ARRAYS = "OSUMm"
+"""The kinds of dtypes of arrays that are no leaves."""
+
+
+def is_tree(x: Any) -> bool:
+    """Return whether a namespace is the tree of its attributes; one that is in itself, or has an attribute that is neither a
+    leaf nor can be compared, is static."""
+    return _has_structure(x, ())
+
+
+def _has_structure(x: Any, around: tuple[int, ...]) -> bool:
+    """Return whether a value has a structure, as an attribute of namespaces, which it is not in, with these ids."""
+    kind = type(x)
+    if kind in NAMESPACES or kind in (list, tuple, dict):
+        inside: Any = x if kind in (list, tuple) else x.values() if kind is dict else vars(x).values()
+        return id(x) not in around and all(_has_structure(e, (*around, id(x))) for e in inside)
+    if isinstance(x, np.ndarray | np.generic):
+        return x.dtype.kind not in _OTHER_ARRAYS
+    if kind in _LEAVES or kind is str or x is None or isinstance(x, Listed | Keyed | Tagged | Remote | Gathers):
+        return True
+    if dataclasses.is_dataclass(x) or container_of(real_class(x.__class__)) is not None:
+        return True
+    try:
+        static_key(x)
+    except TraceError:
+        return False
+    return True
 
 
 def _key_of(key: Any) -> Any:
@@ -453,7 +488,7 @@ def assembled(tree: TreeDef, children: Sequence[Any]) -> Any:
         case "registered":
             container, data = tree.data
             return container.unflatten(data, tuple(children))
-    return _put(object.__new__(tree.type), tree.data, children)
+    return _put(_empty(tree.type), tree.data, children)
 
 
 def children_of(tree: TreeDef, value: Any) -> list[Any]:
@@ -570,7 +605,7 @@ def fingerprint(x: Any, leaves: list[Any], key: list[Any]) -> None:
 def known_by_identity(x: Any) -> bool:
     """Return whether an object that is no container is static and compared by identity."""
     kind: Any = type(x)
-    return _is_known_by_identity(kind) and hasattr(x, "__dict__")
+    return _is_known_by_identity(kind) and hasattr(x, "__dict__") and not (kind in NAMESPACES and is_tree(x))
 
 
 @functools.lru_cache(maxsize=256)
@@ -588,7 +623,7 @@ ROW_MAJOR = 0x101  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
 def generate_unflatten(tree: TreeDef) -> Any:
     """Generate a function equivalent to ``unflatten(tree, leaves)`` for this structure; it takes a list of the right length, and
     the containers that the structure has as objects."""
-    values: dict[str, Any] = {"new": object.__new__, "put": _put}
+    values: dict[str, Any] = {"new": _empty, "put": _put}
     counter = itertools.count()
     text = _expression(tree, counter, values)
     return eval(compile(f"lambda leaves, objects=(): {text}", GENERATED, "eval"), values)
@@ -630,6 +665,11 @@ def _expression(tree: TreeDef, counter: Iterator[int], values: dict[str, Any]) -
             return f"{name}({f'{name}_extra, ' if tree.type is defaultdict else ''}[{pairs}])"
     values[f"{name}_names"] = tree.data
     return f"put(new({name}), {name}_names, [{', '.join(inside)}])"
+
+
+def _empty(kind: Any) -> Any:
+    """Return an object of a class without attributes; its own code does not run."""
+    return kind() if kind in NAMESPACES else object.__new__(kind)
 
 
 def _put(instance: Any, names: Sequence[str], values: Sequence[Any]) -> Any:

@@ -22,7 +22,7 @@ import numpy as np
 from pullback.ir import NOWHERE, Loc
 from pullback.tracer.arrays.frame import digest
 from pullback.tracer.arrays.traced import Keyed, Listed, Tagged
-from pullback.tracer.arrays.tree import container_of
+from pullback.tracer.arrays.tree import NAMESPACES, container_of
 from pullback.tracer.names.proxies import RANDOM, Outside
 from pullback.tracer.user_code.errors import TraceError, user_loc
 from pullback.tracer.user_code.ownership import attribute_names, is_users, is_users_object, user_frame
@@ -189,7 +189,7 @@ def items_of(value: Any) -> Sequence[tuple[Any, Any]] | None:
         return list(value.items())
     if kind in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields")):
         return list(enumerate(value))
-    if container_of(kind) is not None and hasattr(value, "__dict__"):
+    if kind in NAMESPACES or (container_of(kind) is not None and hasattr(value, "__dict__")):
         return list(vars(value).items())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [(f.name, getattr(value, f.name, None)) for f in dataclasses.fields(value)]

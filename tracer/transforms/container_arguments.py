@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pullback.tracer.arrays.traced import Appended, Assigned, Keyed, Listed, TracedArray, has_rows
-from pullback.tracer.arrays.tree import LEAF, Identity, TreeDef, assembled, flatten, map_statics, structure_of
+from pullback.tracer.arrays.tree import LEAF, NAMESPACES, Identity, TreeDef, assembled, flatten, map_statics, structure_of
 from pullback.tracer.names.side_effects import is_same_contents
 from pullback.tracer.stores import ContainersOfCall, class_of, items_in, mutable_of
 from pullback.tracer.transforms.region import Region, as_weak
@@ -27,7 +27,7 @@ KEYS_BY_VALUE = (
 
 def holds_mutable(tree: TreeDef) -> bool:
     """Return whether a structure has containers that a function may change."""
-    is_mutable = tree.kind in ("list", "dict", "deque", "set", "appended") and mutable_of(tree.type) is not None
+    is_mutable = tree.kind in ("list", "dict", "deque", "set", "appended", "dataclass") and mutable_of(tree.type) is not None
     return is_mutable or any(map(holds_mutable, tree.children))
 
 
@@ -164,6 +164,7 @@ class ContainerArguments:
             target.clear()
             target.update(items) if type(source) is set else target.extend(items)
         else:
+            source, target = (vars(x) if type(x) in NAMESPACES else x for x in (source, target))
             pairs = [(k, self.converted(x)) for k, x in source.items()]
             target.clear()
             for key, item in pairs:
@@ -172,7 +173,7 @@ class ContainerArguments:
 
 def _may_hold(value: Any) -> bool:
     """Return whether a value is a container."""
-    return isinstance(value, list | tuple | dict | deque | set) or dataclasses.is_dataclass(value)
+    return isinstance(value, (list, tuple, dict, deque, set, *NAMESPACES)) or dataclasses.is_dataclass(value)
 
 
 def _parts(x: Any) -> tuple[TreeDef, list[Any]]:

@@ -1,0 +1,45 @@
+"""Objects of the user's classes as results of a traced function that made them: trees of their attributes, of which a call makes
+them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pullback.tracer.arrays.tree import Container, container_of, real_class, register
+
+_OWN_WAYS = ("__new__", "__getstate__", "__reduce__", "__reduce_ex__", "__del__", "__getattribute__")
+"""The methods of a class by which its objects may be more than their attributes."""
+
+
+class ObjectResult:
+    """An object of a class that has attributes of these names and values."""
+
+    def __init__(self, kind: type, names: Sequence[str], values: Sequence[Any]) -> None:
+        self.kind, self.names, self.values = kind, tuple(names), tuple(values)
+
+
+def is_object_result(value: Any) -> bool:
+    """Return whether a value is an object that the traced function made, of a class of the user's, and no more than its
+    attributes."""
+    kind = real_class(type(value))
+    if kind is type(value) or container_of(kind) is not None or hasattr(kind, "__dataclass_fields__"):
+        return False
+    bases = [k for k in kind.__mro__ if k is not object]
+    has_own_ways = any(name in vars(k) for k in bases for name in _OWN_WAYS)
+    return all(k.__flags__ & _HEAP_TYPE for k in bases) and not has_own_ways
+
+
+_HEAP_TYPE = 1 << 9
+
+
+def _object_of(data: tuple[type, Sequence[str]], children: Sequence[Any]) -> Any:
+    """Return the object of a result."""
+    kind, names = data
+    result: Any = object.__new__(kind)
+    for name, value in zip(names, children, strict=True):
+        object.__setattr__(result, name, value)
+    return result
+
+
+register(Container(type=ObjectResult, flatten=lambda r: (r.values, (r.kind, r.names)), unflatten=_object_of))
