@@ -8,6 +8,7 @@ from pullback.ir.core.environment import is_verified
 from pullback.ir.core.structure import Function
 from pullback.ir.passes.algebra.merge_sums import sums
 from pullback.ir.passes.algebra.norms import norms
+from pullback.ir.passes.algebra.powers_of_two import powers_of_two
 from pullback.ir.passes.algebra.shift_invariance import shifts
 from pullback.ir.passes.algebra.symmetric_sums import mirrors
 from pullback.ir.passes.editing.cse import cse
@@ -45,6 +46,7 @@ PASSES: dict[str, Pass] = {
     p.__name__: p
     for p in (
         index_ranges,
+        powers_of_two,
         exit_selects,
         loop_versions,
         element_carries,

@@ -34,6 +34,7 @@ from pullback.ir.ops.array.index import Place
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import broadcast, concat, flip, pad, reshape, roll, slice_, squeeze
 from pullback.ir.ops.control.loops import Loop, Switch
+from pullback.ir.passes.algebra.powers_of_two import powers_of_two
 from pullback.ir.passes.loops.index_ranges import index_ranges
 from pullback.ir.passes.singular.even_powers import even_powers
 from pullback.ir.passes.singular.roots import roots
@@ -64,6 +65,7 @@ def templated(function: Function, *, exactly: bool = False) -> Abstract:
     function = strip_values(function)
     if not exactly:
         function = index_ranges(function)
+    function = powers_of_two(function)
     named = abstract(roots(even_powers(write_through(function if exactly else cuts(rolls(function))))))
     body = named.function.body
     short, close = _short(body), _neighbouring(body) | _pooled(body) | _rolled(body) | _borders(body)

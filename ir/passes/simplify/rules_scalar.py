@@ -127,26 +127,6 @@ def times_zero(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
     return y if x.type.dtype.kind in "biu" and b.equals(y, 0) else None
 
 
-@rule("floordiv")
-def quotient_by_power_of_two(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
-    # x // 2**k = x >> k of integers: both round down
-    k = _exponent_of_two(b, y)
-    return None if k is None else b.shr(x, constant_like(b, k, x))
-
-
-@rule("mod")
-def remainder_by_power_of_two(b: Rewriter, x: Value, y: Value, **_: Any) -> Value | None:
-    # x % 2**k = x & 2**k - 1 of integers: both have the last k bits of x in two's complement
-    k = _exponent_of_two(b, y)
-    return None if k is None else b.bitand(x, constant_like(b, (1 << k) - 1, x))
-
-
-def _exponent_of_two(b: Rewriter, x: Value) -> int | None:
-    """Return the exponent of an integer that is known to be a power of two."""
-    content = b.constant(x) if x.type.dtype.is_integer else None
-    return None if content is None or content <= 0 or content & (content - 1) else int(content).bit_length() - 1
-
-
 @rule("mul", "div")
 def signs_cancel(b: Rewriter, x: Value, y: Value, op: Op, **_: Any) -> Value | None:
     # -x * -y = x * y, -x / -y = x / y. Complex x is left: a zero part may change its sign
