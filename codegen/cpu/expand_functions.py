@@ -33,7 +33,7 @@ def _by_parameters(body: Block) -> Block:
     if not any(i.op.name in BY_PARAMETER and i.operands[1] in divisors for i in body.instructions):
         return body
     instructions = [
-        replace(i, op=OPS[BY_PARAMETER[i.op.name]]) if i.op.name in BY_PARAMETER and i.operands[1] in divisors else i
+        replace(i, op=OPS[BY_PARAMETER[i.op.name]], params={}) if i.op.name in BY_PARAMETER and i.operands[1] in divisors else i
         for i in body.instructions
     ]
     return replace(body, instructions=tuple(instructions))

@@ -57,6 +57,15 @@ def _int_quotient(b: Any, x: Value, y: Value) -> tuple[Value, Value]:
     return b.select(is_zero, _zero(b, x), quotient), b.select(is_zero, _zero(b, x), remainder)
 
 
+def _natural_quotient(b: Any, x: Value, y: Value) -> tuple[Value, Value]:
+    """Return x / y and its remainder for an x that is not negative and a positive y; without a trap for others."""
+    unsigned = DTYPES[f"u{x.type.dtype.bits}"]
+    dividend, divisor = b.cast(x, dtype=unsigned), b.cast(y, dtype=unsigned)
+    quotient = b.idiv(dividend, _safe_divisor(b, dividend, divisor)[1])
+    remainder = b.sub(dividend, b.mul(quotient, divisor))
+    return b.cast(quotient, dtype=x.type.dtype), b.cast(remainder, dtype=x.type.dtype)
+
+
 def _rounds_down(b: Any, remainder: Value, y: Value) -> Value:
     """Return whether a quotient rounded to zero is one above the floor: the remainder is nonzero and its sign differs from the
     divisor's."""
@@ -65,7 +74,9 @@ def _rounds_down(b: Any, remainder: Value, y: Value) -> Value:
     return rounds_down
 
 
-def floordiv(b: Any, x: Value, y: Value) -> Value:
+def floordiv(b: Any, x: Value, y: Value, natural: bool = False) -> Value:
+    if natural:
+        return _natural_quotient(b, x, y)[0]
     if not _is_float(x):
         quotient, remainder = _int_quotient(b, x, y)
         down = b.cast(_rounds_down(b, remainder, y), dtype=x.type.dtype)
@@ -106,7 +117,9 @@ def _divided_by_remainder(b: Any, x: Value, y: Value) -> tuple[Value]:
     return (b.select(b.eq(y, zero), b.div(x, y), whole),)
 
 
-def mod(b: Any, x: Value, y: Value) -> Value:
+def mod(b: Any, x: Value, y: Value, natural: bool = False) -> Value:
+    if natural:
+        return _natural_quotient(b, x, y)[1]
     if not _is_float(x):
         _, remainder = _int_quotient(b, x, y)
         adjusted: Value = b.select(_rounds_down(b, remainder, y), b.add(remainder, y), remainder)

@@ -227,6 +227,8 @@ mod = Elementwise(
     pullback=each(lambda b, ct, out, x, y: ct, lambda b, ct, out, x, y: b.neg(b.mul(ct, b.floordiv(x, y)))),
     cuda="pb_mod({0}, {1})",
 )  # fmt: skip
+"""Param of ``floordiv`` and ``mod``: ``natural``, the dividend is not negative and the divisor is positive
+(``ir/passes/loops/index_ranges.py``). With other operands the result is any integer; there is no trap."""
 fmod = Elementwise(
     name="fmod", reference=semantics.fmod, also=("numpy.fmod",), arity=2, kinds="ifu",
     pullback=each(lambda b, ct, out, x, y: ct, lambda b, ct, out, x, y: b.neg(b.mul(ct, b.trunc(b.div(x, y))))),

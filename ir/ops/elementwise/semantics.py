@@ -29,11 +29,13 @@ def _guarded(function: Any, x: Array, y: Array) -> Array:
     return np.where(zero, np.zeros_like(y), function(x, np.where(zero, np.ones_like(y), y)))
 
 
-def floordiv(x: Array, y: Array) -> Array:
+def floordiv(x: Array, y: Array, natural: bool = False) -> Array:
+    """Return the floor of the quotient; ``natural`` is for code alone."""
     return _guarded(np.floor_divide, x, y)
 
 
-def mod(x: Array, y: Array) -> Array:
+def mod(x: Array, y: Array, natural: bool = False) -> Array:
+    """Return the remainder of ``floordiv``; ``natural`` is for code alone."""
     return _guarded(np.remainder, x, y)
 
 

@@ -1,4 +1,5 @@
-"""Prove that computed indices of loops are in range, and that checks hold; write the other checks as the accesses test them.
+"""Prove that computed indices of loops are in range, that checks hold, and the signs of operands; write the other checks as the
+accesses test them.
 
 Each scalar of type i64 or bool has an interval. A comparison limits its operands where it decides: in a region of a ``switch``,
 on a side of a ``select``, in the body of a ``while``; one of x + c with a constant limits x too. A carried integer that each
@@ -20,6 +21,8 @@ A check of both ends of an axis becomes ``is_index`` of the axis, whose code is 
     %ok: bool[] = bitand %a, %b
     check %ok {error=IndexError, ...}                     check %ok {error=IndexError, ...}
 
+A quotient or remainder of a number that is not negative by a positive one is marked ``natural``: its code has no cases.
+
 A step of a carried integer is at most ``LONGEST_STEP``, so that it does not leave ``CARRIED`` in a run of days.
 """
 
@@ -39,6 +42,7 @@ from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.array.index import Gather, RollBy, Scatter
 from pullback.ir.ops.control.loops import Loop, Scan, Switch, While
 from pullback.ir.ops.control.regions import Check, Gradient, Vmap
+from pullback.ir.ops.elementwise.elementwise import floordiv, mod
 from pullback.ir.passes.loops.integer_intervals import (
     ANY,
     BOOL,
@@ -268,6 +272,8 @@ class _Ranges:
             return [self.proved(i)]
         if len(i.results) == 1 and _is_tracked(i.result) and not i.regions:
             self.intervals[i.result] = self.interval(i)
+            if op in (floordiv, mod) and self.of(i.operands[0])[0] >= 0 and self.of(i.operands[1])[0] > 0:
+                return [replace(i, params={"natural": True})]
         return [i]
 
     def check(self, i: Instruction) -> list[Instruction]:
