@@ -3,8 +3,9 @@ accesses test them.
 
 Each scalar of type i64 or bool has an interval. A comparison limits its operands where it decides: in a region of a ``switch``,
 on a side of a ``select``, in the body of a ``while``; one of x + c with a constant limits x too. A carried integer that each
-iteration changes by constants alone is monotonic, if these have one sign: its first value is a bound. Another one is assumed to
-stay within the first values of all, which the end of the body must confirm.
+iteration changes by constants alone is monotonic, if these have one sign: its first value is a bound. Bounds of
+another one are tried, see ``_next_bounds``: the end of the body must confirm them. After a check its condition holds, of which
+other checks and divisions make use. (An access does not: passes may hoist it before the check.)
 
     %n: i64[] = const {value=50}                          %n: i64[] = const {value=50}
     %ok: bool[] = lt %i, %n                               ...
@@ -29,7 +30,8 @@ A step of a carried integer is at most ``LONGEST_STEP``, so that it does not lea
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -63,10 +65,14 @@ LONGEST_STEP = 2**16
 would be needed to leave it."""
 STEP: Interval = (-LONGEST_STEP, LONGEST_STEP)
 CARRIED: Interval = (-(2**62), 2**62)
+WIDE: Interval = (-(2**60), 2**60)
+"""Bounds that a carried integer is tried with after closer ones: sums of some such numbers have 64 bits."""
 DEEPEST = 24
 """Largest number of instructions from a condition, or from the next value of a carry, to a value that it is computed from."""
 FITS = {"add_fits": "add", "sub_fits": "sub", "mul_fits": "mul"}
 """The ops of whether the result of another one has 64 bits."""
+Bounds = dict[int, Interval]
+"""The intervals of carried integers, by position."""
 Fact = tuple[str, Value, Value]
 """A comparison of two i64 scalars that holds."""
 
@@ -75,7 +81,7 @@ def index_ranges(function: Function) -> Function:
     """Mark indices in range, and remove checks that hold.
 
     Requires: a func whose extents are ints, or names, about which nothing is proved. Keeps: values bit by bit, and the checks
-    that can fail. Cost: two visits of a loop's body for each loop around it that carries integers of no constant steps.
+    that can fail. Cost: four visits of a loop's body for each loop around it that carries integers of no constant steps.
     """
     instructions = list(walk(function.body))
     if not any(isinstance(i.op, Loop) for i in instructions) or any(isinstance(i.op, Vmap) for i in instructions):
@@ -101,15 +107,43 @@ def _accesses(block: Block) -> dict[tuple[Value, Any], list[tuple[Value, int]]]:
     return accesses
 
 
+def _next_bounds(tried: Sequence[Bounds], initial: Bounds, ends: Bounds) -> Bounds | None:
+    """Return the bounds to try next of carried integers whose changes are unknown; None if the last ones stay.
+
+    ``tried``: the bounds before, of which the first join all first values; ``initial``: the first values; ``ends``: what an
+    iteration leaves within the last bounds. The second bounds are wide where an iteration leaves the first ones (widening), the
+    third are what it then leaves (narrowing). (Cousot and Cousot, Abstract interpretation, POPL 1977.)
+    """
+    holds = all(is_within(ends[k], tried[-1][k]) for k in initial)
+    match len(tried):
+        case 1 if not holds:
+            return {k: _widened(tried[0][k], ends[k]) for k in initial}
+        case 2:
+            return {k: join([initial[k], ends[k]]) for k in initial} if holds else dict.fromkeys(initial, ANY)
+        case 3 if not holds:
+            return tried[1]
+    return None
+
+
+def _widened(interval: Interval, end: Interval) -> Interval:
+    """Return an interval whose ends are ``WIDE`` where another interval goes beyond them."""
+    low = interval[0] if end[0] >= interval[0] else min(interval[0], WIDE[0])
+    return low, interval[1] if end[1] <= interval[1] else max(interval[1], WIDE[1])
+
+
 class _Ranges:
     """The intervals of a function. ``sources``: the values that parameters of regions are in every iteration;
-    ``definitions``: the instructions of values; ``intervals``: of values that are no such parameters; ``accesses``: of each
-    block around the current instruction, see ``_accesses``, and the values that it defines later."""
+    ``definitions``: the instructions of values; ``intervals``: of values that are no such parameters; ``checked``: closer
+    intervals that hold after the checks before the current instruction, which an access that is marked for them must not be
+    hoisted before, ``counts_checks``: whether ``of`` returns them; ``accesses``: of each block around the current instruction,
+    see ``_accesses``, and the values that it defines later."""
 
     def __init__(self, instructions: Iterable[Instruction]) -> None:
         self.definitions: dict[Value, Instruction] = {}
         self.sources: dict[Value, Value] = {}
         self.intervals: dict[Value, Interval] = {}
+        self.checked: dict[Value, Interval] = {}
+        self.counts_checks = False
         self.accesses: list[tuple[Mapping[tuple[Value, Any], list[tuple[Value, int]]], set[Value]]] = []
         for i in instructions:
             self.definitions.update((v, i) for v in i.results)
@@ -132,10 +166,23 @@ class _Ranges:
     def of(self, value: Value) -> Interval:
         """Return the interval of a value."""
         value = self.root(value)
-        if value in self.intervals:
-            return self.intervals[value]
-        constant = self.constant(value)
-        return self.interval(constant) if constant else BOOL if value.type.dtype is BOOL_TYPE else ANY
+        interval = self.intervals.get(value)
+        if interval is None:
+            constant = self.constant(value)
+            interval = self.interval(constant) if constant else BOOL if value.type.dtype is BOOL_TYPE else ANY
+        return meet(self.checked[value], interval) if self.counts_checks and value in self.checked else interval
+
+    def of_checked(self, value: Value) -> Interval:
+        """Return the interval of a value after the checks before."""
+        with self.counting_checks():
+            return self.of(value)
+
+    @contextmanager
+    def counting_checks(self) -> Iterator[None]:
+        """Let intervals count what checks say."""
+        before, self.counts_checks = self.counts_checks, True
+        yield
+        self.counts_checks = before
 
     # conditions
 
@@ -176,6 +223,9 @@ class _Ranges:
             return self.moved((i.op.name if holds else NEGATED[i.op.name], self.root(i.operands[0]), self.root(i.operands[1])))
         if value.type.dtype is not BOOL_TYPE or value.type.shape:
             return []
+        if i.op.name == "is_index" and holds and all(map(_is_tracked, i.operands)):
+            extent, index = self.of(i.operands[1]), self.root(i.operands[0])
+            return [("ge", index, self.literal(-extent[1])), ("lt", index, self.literal(extent[1]))]
         if i.op.name == ("bitand" if holds else "bitor"):
             return [fact for v in i.operands for fact in self.facts(v, holds, depth + 1)]
         if i.op.name == "bitnot":
@@ -227,41 +277,55 @@ class _Ranges:
                 return self.facts(test, taken, depth + 1) + self.facts(region.results[position], True, depth + 1)
         return []
 
+    @property
+    def current(self) -> dict[Value, Interval]:
+        """The intervals that are computed: with or without what checks say."""
+        return self.checked if self.counts_checks else self.intervals
+
     def limit(self, facts: Sequence[Fact]) -> dict[Value, Interval | None]:
         """Limit intervals by comparisons that hold; return the intervals before."""
         before: dict[Value, Interval | None] = {}
         for name, a, b in (*facts, *facts):
             for relation, x, y in ((name, a, b), (SWAPPED[name], b, a)):
-                before.setdefault(x, self.intervals.get(x))
-                self.intervals[x] = limited(relation, self.of(x), self.of(y))
+                before.setdefault(x, self.current.get(x))
+                self.current[x] = limited(relation, self.of(x), self.of(y))
         return before
 
     def restore(self, before: dict[Value, Interval | None]) -> None:
         """Set intervals to what they were."""
         for value, interval in before.items():
             if interval is None:
-                self.intervals.pop(value, None)
+                self.current.pop(value, None)
             else:
-                self.intervals[value] = interval
+                self.current[value] = interval
 
     # instructions
 
-    def block(self, block: Block) -> tuple[Block, list[Interval]]:
-        """Return a block with its proofs, and the intervals of its results."""
+    def block(self, block: Block) -> tuple[Block, list[Interval], list[Interval]]:
+        """Return a block with its proofs, and the intervals of its results, without and with what its checks say."""
         later = {v for i in block.instructions for v in i.results}
         self.accesses.append((_accesses(block), later))
+        before = dict(self.checked)
         instructions: list[Instruction] = []
         for i in block.instructions:
             instructions += self.instruction(i)
             later.difference_update(i.results)
         self.accesses.pop()
-        return replace(block, instructions=tuple(instructions)), [self.of(v) if _is_tracked(v) else ANY for v in block.results]
+        plain = [self.of(v) if _is_tracked(v) else ANY for v in block.results]
+        checked = [self.of_checked(v) if _is_tracked(v) else ANY for v in block.results]
+        self.checked = before
+        return replace(block, instructions=tuple(instructions)), plain, checked
 
     def instruction(self, i: Instruction) -> list[Instruction]:
         """Return an instruction with its proofs; none for a check that holds."""
         op = i.op
         if isinstance(op, Check):
-            return [] if self.of(i.operands[0]) == (1, 1) else self.check(i)
+            if self.of_checked(i.operands[0]) == (1, 1):
+                return []
+            result = self.check(i)
+            with self.counting_checks():
+                self.limit(self.facts(i.operands[0], True))
+            return result
         if isinstance(op, Switch):
             return [self.switch(i)]
         if isinstance(op, Scan | While):
@@ -272,8 +336,11 @@ class _Ranges:
             return [self.proved(i)]
         if len(i.results) == 1 and _is_tracked(i.result) and not i.regions:
             self.intervals[i.result] = self.interval(i)
-            if op in (floordiv, mod) and self.of(i.operands[0])[0] >= 0 and self.of(i.operands[1])[0] > 0:
-                return [replace(i, params={"natural": True})]
+            with self.counting_checks():
+                if any(self.root(v) in self.checked for v in i.operands):
+                    self.checked[i.result] = self.interval(i)
+                if op in (floordiv, mod) and self.of(i.operands[0])[0] >= 0 and self.of(i.operands[1])[0] > 0:
+                    return [replace(i, params={"natural": True})]
         return [i]
 
     def check(self, i: Instruction) -> list[Instruction]:
@@ -370,17 +437,22 @@ class _Ranges:
 
     def switch(self, i: Instruction) -> Instruction:
         """Return a branch with its proofs."""
-        test, regions, rows = self.condition(i.operands[0]), [], []
+        test, regions = self.condition(i.operands[0]), []
+        rows: list[list[Interval]] = []
+        checked_rows: list[list[Interval]] = []
         is_two_way = len(i.regions) == 2 and test.type.dtype is BOOL_TYPE
         for k, region in enumerate(i.regions):
             before = self.limit(self.facts(test, bool(k))) if is_two_way else {}
-            inside, intervals = self.block(region)
+            inside, plain, checked = self.block(region)
             self.restore(before)
             regions.append(inside)
-            rows.append(intervals)
-        for value, column in zip(i.results, zip(*rows, strict=True), strict=True):
+            rows.append(plain)
+            checked_rows.append(checked)
+        for value, plain, checked in zip(i.results, zip(*rows, strict=True), zip(*checked_rows, strict=True), strict=True):
             if _is_tracked(value):
-                self.intervals[value] = join(column)
+                self.intervals[value] = join(plain)
+                if checked != plain:
+                    self.checked[value] = join(checked)
         return replace(i, regions=tuple(regions))
 
     # loops
@@ -389,40 +461,43 @@ class _Ranges:
         """Return a loop with its proofs."""
         first, count, body = i.op.first(i.params), i.params["carried"], i.regions[-1]  # type: ignore[attr-defined]
         parameters, following = body.parameters[1 : 1 + count], body.results[:count]
-        initial = [self.of(v) if _is_tracked(v) else ANY for v in i.operands[first : first + count]]
+        operands = i.operands[first : first + count]
         length = i.params.get("length", ())
         last = max(length[0] - 1 if length and isinstance(length[0], int) else CARRIED[1], 0)
         for region in i.regions:
             self.intervals[region.parameters[0]] = (0, last)
         carried = [k for k, p in enumerate(parameters) if _is_tracked(p) and p.type.dtype is I64]
+        initial = {k: self.of(operands[k]) for k in carried}
         changes = {k: self.steps(following[k], parameters[k], {}) for k in carried}
-        assumed = {k: self.reached(initial[k], changes[k], last) for k in carried}
-        unknown = [k for k in carried if assumed[k] is None]
-        between = join([initial[k] for k in unknown]) if unknown else ANY
-        bounds = {k: between if assumed[k] is None else assumed[k] for k in carried}
+        known = {k: self.reached(initial[k], changes[k], last) for k in carried}
+        unknown = {k: self.of_checked(operands[k]) for k in carried if known[k] is None}
+        bounds = {k: interval for k, interval in known.items() if interval is not None}
+        tried = [dict.fromkeys(unknown, join([*unknown.values()]))] if unknown else [{}]
         while True:
-            regions, ends = self.body(i, parameters, bounds)
-            wrong = [k for k in unknown if not is_within(ends[k], bounds[k] or ANY)]
-            if not wrong:
+            bounds |= tried[-1]
+            regions, ends, checked = self.body(i, parameters, bounds)
+            closer = _next_bounds(tried, unknown, {k: checked[k] for k in unknown})
+            if closer is None:
                 break
-            bounds.update(dict.fromkeys(unknown, ANY))
-            unknown = []
+            tried.append(closer)
         for k in carried:
-            limits = self.reached(initial[k], changes[k], last + 1) or bounds[k] or ANY
-            self.intervals[i.results[k]] = meet(join([initial[k], ends[k]]), limits)
+            limits = self.reached(initial[k], changes[k], last + 1) or bounds[k]
+            is_proved = k not in unknown or is_within(join([initial[k], ends[k]]), limits)
+            self.intervals[i.results[k]] = meet(join([initial[k], ends[k]]), limits if is_proved else ANY)
+            self.checked[i.results[k]] = meet(join([unknown.get(k, initial[k]), checked[k]]), limits)
         return replace(i, regions=tuple(regions))
 
     def body(
-        self, i: Instruction, parameters: Sequence[Value], bounds: dict[int, Interval | None]
-    ) -> tuple[list[Block], list[Interval]]:
-        """Return the regions of a loop with its proofs, and the intervals of the carry after an iteration. ``bounds``: the
-        intervals of the carried integers."""
+        self, i: Instruction, parameters: Sequence[Value], bounds: Bounds
+    ) -> tuple[list[Block], list[Interval], list[Interval]]:
+        """Return the regions of a loop with its proofs, and the intervals of the carry after an iteration, without and with what
+        checks say. ``bounds``: the intervals of the carried integers."""
         for region in i.regions:
-            self.intervals.update((region.parameters[1 + k], bounds[k] or ANY) for k in bounds)
+            self.intervals.update((region.parameters[1 + k], interval) for k, interval in bounds.items())
         before = self.limit(self.facts_of_loop(i)) if isinstance(i.op, While) else {}
-        block, ends = self.block(i.regions[-1])
+        block, ends, checked = self.block(i.regions[-1])
         self.restore(before)
-        return [*(self.block(region)[0] for region in i.regions[:-1]), block], ends[: len(parameters)]
+        return [*(self.block(region)[0] for region in i.regions[:-1]), block], ends, checked
 
     def facts_of_loop(self, i: Instruction) -> list[Fact]:
         """Return comparisons of carried integers that hold at the start of each iteration of a ``while``: those of its

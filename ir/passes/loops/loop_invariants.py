@@ -179,7 +179,8 @@ def _hoist(draft: Draft, before: list[Instruction]) -> None:
             wanted.update(makers)
         for i in body if moved else ():
             if i in wanted:
-                renamed = replace(i, operands=tuple(env.get(v, v) for v in i.operands))
+                params = {name: value for name, value in i.params.items() if name != "in_range"}  # proved of the iterations
+                renamed = replace(i, operands=tuple(env.get(v, v) for v in i.operands), params=params)
                 identity = key(renamed.op, renamed.operands, renamed.params, renamed.regions)
                 if identity not in hoisted:
                     copy = copy_block(Block((), (renamed,), i.results))
