@@ -294,7 +294,7 @@ class _Join:
             if a is b or is_same(*map(self.variables.state.referenced, (a, b))):
                 results[k] = a
             elif a is not UNBOUND and b is not UNBOUND:
-                joined[k] = self.joined([a, b], names[k])
+                joined[k] = self.joined([a, b], names[k], is_sole=k in self.variables.sole)
             elif names[k] in self.live or names[k] in self.filled:
                 with attempt():
                     joined[k] = self.joined([a, b], names[k], is_filled=names[k] in self.filled)
@@ -430,10 +430,11 @@ class _Join:
         if self.copied or any(shares_containers([pair[path] for pair in differing]) for path in range(2)):
             keep([*self.copied, *columns, results])
 
-    def joined(self, values: Sequence[Any], name: str, is_filled: bool = False) -> Joined:
+    def joined(self, values: Sequence[Any], name: str, is_filled: bool = False, is_sole: bool = False) -> Joined:
         """Return the join of two trees, in which containers of the state stand for themselves where both have the same ones; else
-        their contents are joined. ``is_filled``: a tree that is ``UNBOUND`` is never read, and gets zeros."""
-        values = self.packed.packed_in(values, name)
+        their contents are joined. ``is_filled``: a tree that is ``UNBOUND`` is never read, and gets zeros; ``is_sole``:
+        lists have no other names."""
+        values = self.packed.packed_in(values, name, is_sole)
         for k in range(2) if is_filled else ():
             if values[k] is UNBOUND:
                 with self.frames[k].active():

@@ -52,23 +52,26 @@ class PackedValues:
 
     def __init__(self, paths: Sequence[tuple[Frame, Ran]], variables: Variables) -> None:
         self.paths, self.variables = paths, variables
-        self.groups: list[tuple[Any, list[GrowingList]]] = []
+        self.groups: list[tuple[Any, list[GrowingList], bool]] = []
         self.arrays = 0
 
-    def packed_in(self, values: Sequence[Any], name: str) -> list[Any]:
-        """Return what the paths compute, under a name, with trees in place of the lists and arrays."""
+    def packed_in(self, values: Sequence[Any], name: str, is_sole: bool) -> list[Any]:
+        """Return what the paths compute, under a name, with trees in place of the lists and arrays. ``is_sole``: a list has no
+        other name."""
         a, b = (self._narrowed(x, path) for path, x in enumerate(values))
-        return list(self._pair(a, b, name))
+        return list(self._pair(a, b, name, is_sole))
 
     def _narrowed(self, value: Any, path: int) -> Any:
         with self.paths[path][0].active():
             return narrowed(value)
 
-    def _pair(self, a: Any, b: Any, name: str) -> tuple[Any, Any]:
+    def _pair(self, a: Any, b: Any, name: str, is_sole: bool = False) -> tuple[Any, Any]:
         if a is b:
             return (Reference(a), Reference(b)) if id(a) in self.variables.state.ids else (a, b)
-        if isinstance(a, GrowingList) and isinstance(b, GrowingList) and (has_rows(a) or has_rows(b)):
-            first, second = self._lists([a, b], [0, 1])
+        if isinstance(a, GrowingList) and isinstance(b, GrowingList) and (
+            has_rows(a) or has_rows(b) or (is_sole and list.__len__(a) != list.__len__(b))
+        ):
+            first, second = self._lists([a, b], [0, 1], is_sole)
             if first.kind != second.kind:
                 raise TraceError(f"{name} is a list of elements of other types on the paths of a branch on a traced value")
             return first, second
@@ -140,8 +143,8 @@ class PackedValues:
         self.arrays += 1
         return trees
 
-    def _lists(self, targets: list[GrowingList], paths: Sequence[int]) -> list[Packed]:
-        """Return lists of one position as trees, with rows for both."""
+    def _lists(self, targets: list[GrowingList], paths: Sequence[int], is_sole: bool = False) -> list[Packed]:
+        """Return lists of one position as trees, with rows for both. ``is_sole``: they have no other names."""
         capacity = join_capacity(targets, [frame for frame, _ in self.paths])
         samples = [x for target in targets for x in target.samples()]
         trees = []
@@ -150,7 +153,7 @@ class PackedValues:
                 tree = packed(self._at_end(target, self.paths[path][1]), samples, capacity)
             tree.kind = (*tree.kind, len(self.groups))
             trees.append(tree)
-        self.groups.append((capacity, targets))
+        self.groups.append((capacity, targets, is_sole))
         return trees
 
     def _at_end(self, target: GrowingList, ran: Ran) -> GrowingList:
@@ -176,9 +179,10 @@ class PackedValues:
         if isinstance(value, PackedArray):
             return shortened(fresh(as_traced(value.buffer)), as_traced(value.length), value.axis)
         if isinstance(value, Packed):
-            capacity, targets = self.groups[value.kind[2]]
+            capacity, targets, is_sole = self.groups[value.kind[2]]
             result = unpacked(Packed(value.length, value.columns, value.kind[:2]), capacity)
-            share_lists(targets, result)
+            if not is_sole:
+                share_lists(targets, result)
             return result
         if isinstance(value, Choice):
             cases = [self.unpacked(x) for x in value.cases]

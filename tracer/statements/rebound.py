@@ -20,6 +20,7 @@ from pullback.tracer.arrays.frame import Frame
 from pullback.tracer.arrays.make import as_traced, emit, fresh, full, number_of_extent
 from pullback.tracer.arrays.traced import TracedArray, has_rows
 from pullback.tracer.arrays.tree import Container, register
+from pullback.tracer.arrays.value_extents import is_inner
 from pullback.tracer.statements.containers import containers_in, keep
 from pullback.tracer.statements.growing import GrowingList, Rows, is_part
 from pullback.tracer.user_code.errors import Restart, TraceError
@@ -157,15 +158,20 @@ def join_capacity(values: Sequence[Any], frames: Sequence[Frame]) -> Any:
 
     Raises TraceError for other containers, and for a list whose capacity is known on one path alone.
     """
-    total: Any = 0
+    known = 0
+    by_value: dict[Any, Any] = {}
     for target in values:
         if type(target) is not GrowingList or is_of_nested(target):
             raise TraceError("a deque or nested list of a length that values decide is chosen by a branch; make a list of it")
         rows = target.rows
-        if rows is not None and rows.frame in frames and type(rows.capacity) is not int:
+        if rows is not None and rows.frame in frames and is_inner(rows.capacity):
             raise TraceError("a list whose length values decide is made on one path of a branch; make it before")
-        total = total + base_capacity(target)
-    return total
+        capacity = base_capacity(target)
+        if type(capacity) is int:
+            known = max(known, capacity)
+        else:
+            by_value[capacity.terms] = capacity
+    return sum(by_value.values(), known)
 
 
 def share_lists(values: Sequence[GrowingList], result: GrowingList) -> None:

@@ -448,7 +448,8 @@ class Rolled:
             if after is not before:
                 if type(after) is not GrowingList:
                     raise TraceError(OTHER_VALUE)
-                refuse_other_names(after, others, block.inner)
+                if k not in self.variables.sole:
+                    refuse_other_names(after, others, block.inner)
             with block.inner.active():
                 ran.variables[k] = packed(after, self.room.rebound[k], self.capacity(k))
 
@@ -559,7 +560,7 @@ class Rolled:
         for k, value in zip(self.carried, values, strict=True):
             entry[k] = lists.get(k, value)
         self.variables.write(entry)
-        watched = [Watched(x) for x in lists.values()]
+        watched = [Watched(x) for k, x in lists.items() if k not in self.variables.sole]
         extra: list[Any] = []
 
         def run() -> Steps[Any]:
@@ -714,7 +715,7 @@ class Rolled:
         result = unpacked(value, self.capacity(k))
         self.left.append(fits(result, self.capacity(k)))
         entry: Any = self.entry[k]
-        if not self.runs:
+        if not self.runs and k not in self.variables.sole:
             fix(entry, result)
         return result
 

@@ -12,6 +12,7 @@ from pullback.tracer.arrays.tree import flatten
 from pullback.tracer.arrays.views import root_of
 from pullback.tracer.statements.containers import Slot, State, bound_outside
 from pullback.tracer.statements.unbound import UNBOUND
+from pullback.tracer.syntax.sole_names import Names
 
 ALIAS = "it may be one of several arrays; write into a copy of it"
 """Why an array is read-only that a branch or loop bound to a name that may be another one's."""
@@ -21,7 +22,8 @@ Block = Callable[..., Any]
 
 class Variables:
     """The cells of the variables called ``names``, from the closures of blocks, that these or other blocks bind, those that
-    functions bind as nonlocal ones, and the items of the containers that functions reach (``reaches``): the ``state``."""
+    functions bind as nonlocal ones, and the items of the containers that functions reach (``reaches``): the ``state``.
+    ``sole``: the indices of variables that hold lists of their own (``tracer/syntax/sole_names.py``)."""
 
     def __init__(self, names: Sequence[str], blocks: Sequence[Block | None], reaches: Sequence[Any] = ()) -> None:
         cells: dict[str, CellType] = {}
@@ -31,6 +33,7 @@ class Variables:
         self.state = State([f for f in reaches if f is not None])
         bound = tuple(name for name in names if name in cells)
         own = [(name, cells[name]) for name in bound]
+        self.sole = {k for k, name in enumerate(bound) if isinstance(names, Names) and name in names.sole}
         own += [pair for pair in self.state.bound if not any(pair[1] is cell for _, cell in own)]
         self.names = (*(name for name, _ in own), *self.state.names)
         self.cells: list[CellType | Slot] = [*(cell for _, cell in own), *self.state.slots]

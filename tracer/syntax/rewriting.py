@@ -37,6 +37,7 @@ from pullback.tracer.syntax.scopes import (
     own_nodes,
     parameters,
 )
+from pullback.tracer.syntax.sole_names import sole_names
 from pullback.tracer.syntax.table import PREFIX
 from pullback.tracer.syntax.texts import makes_text
 
@@ -493,6 +494,7 @@ class _Body:
         loops = [n for n in own_nodes(function.body) if isinstance(n, ast.For | ast.While)]
         self.liveness = Liveness(function)
         self.temporary = {id(loop): self.liveness.temporaries(loop) - self.outer for loop in loops}
+        self.sole = sole_names(function, self.liveness)
         self.maybe = (maybe_unbound(function, self.liveness) & self.shared) - self.outer
         self.count = 0
         self.depth = 0
@@ -536,7 +538,7 @@ class _Body:
                 if is_shared:
                     stored = self.stored(rest)
                     live = self.listed(self.live(s, rest), self.filled(rest[-1], stored)) if rest and self.depth else []
-                    operand = call("after", s, operand, self.block("rest", rest, s, out), name_texts(stored), *live)
+                    operand = call("after", s, operand, self.block("rest", rest, s, out), self.names(stored, s), *live)
                 out.append(self.left(operand, s, is_block))
                 break
         return out
@@ -623,7 +625,7 @@ class _Body:
             return self.enclosed(s, out)
         target = [s.target] if isinstance(s, ast.For) else []
         stored = self.stored([*target, s.test if isinstance(s, ast.While) else s, *s.body, *s.orelse, *rest])
-        names = name_texts(stored)
+        names = self.names(stored, s)
         none = ast.copy_location(ast.Constant(None), s)
         if isinstance(s, ast.If):
             last: list[ast.stmt] = []
@@ -675,7 +677,7 @@ class _Body:
             title = self.block(name, body, s, out)
             operand: ast.expr = ast.copy_location(ast.Call(title, [], []), at)
             if name == "orelse":
-                operand = call("after", at, ast.Name(ended, ast.Load()), title, name_texts(self.stored(body)))
+                operand = call("after", at, ast.Name(ended, ast.Load()), title, self.names(self.stored(body), at))
             return ast.copy_location(ast.Assign([ast.Name(ended, ast.Store())], operand), at)
 
         kind = "with" if isinstance(s, ast.With) else "try"
@@ -698,7 +700,12 @@ class _Body:
         title = self.define(kind, [ast.copy_location(x, s) for x in inside], s, out)
         self.depth -= 1
         live = self.liveness.after[id(s)] & self.maybe
-        return call("try", s, title, name_texts(names), *self.listed(live, filled))
+        return call("try", s, title, self.names(names, s), *self.listed(live, filled))
+
+    def names(self, stored: Sequence[str], at: ast.AST) -> ast.expr:
+        """Return the names that a statement binds, as an argument of its operator."""
+        sole = [name for name in stored if name in self.sole]
+        return call("names", at, name_texts(stored), name_texts(sole)) if sole else name_texts(stored)
 
     def filled(self, s: ast.stmt, names: Sequence[str]) -> Sequence[str]:
         """Return the names that are read after a statement in which paths that leave it do not bind them: where it is left, no
