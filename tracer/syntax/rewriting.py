@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection, Sequence, Set
 from typing import Any, cast
 
 from pullback.tracer.syntax import texts
+from pullback.tracer.syntax.list_returns import end_loops_before_returns
 from pullback.tracer.syntax.liveness import Liveness, maybe_unbound
 from pullback.tracer.syntax.patterns import Patterns
 from pullback.tracer.syntax.scopes import (
@@ -91,6 +92,7 @@ class Rewriter(ast.NodeTransformer):
         if _is_rewritten(node):
             patterns = Patterns()
             node.body = [new for s in node.body for new in _listed(patterns.visit(s))]
+            end_loops_before_returns(node)
             node.body = _Body(node).run()
         return node
 

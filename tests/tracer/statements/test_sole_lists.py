@@ -229,3 +229,102 @@ def test_lists_with_other_names(program: Callable[..., Any]) -> None:
     compiled = pb.jit(program, guards=True)
     assert_equal(program(x), compiled(x))
     assert_equal(program(-x), compiled(-x))
+
+
+def converged(x: Any, tol: Any) -> Any:
+    """A fixed point and its history, or an error."""
+    history = [x]
+    for _ in range(100):
+        new = 0.5 * np.cos(x)
+        history.append(new)
+        if abs(new - x) < tol:
+            return new, history
+        x = new
+    raise RuntimeError("no convergence")
+
+
+def collected(x: Any, tol: Any) -> Any:
+    values = []
+    while True:
+        x = x * 0.7
+        values.append(x)
+        if x < tol:
+            return values
+
+
+def in_two_loops(x: Any, tol: Any) -> Any:
+    steps: list[Any] = []
+    for i in range(20):
+        for j in range(20):
+            x = x * 0.97
+            steps.append((i, x))
+            if x < tol:
+                return steps, i, j
+        if i > 8:
+            return steps
+    return steps
+
+
+def with_two_returns(x: Any, tol: Any) -> Any:
+    good: list[Any] = []
+    for k in range(50):
+        x = x - 0.1 * np.sin(x)
+        if x < tol:
+            return good, 1
+        good.append(x)
+        if len(good) > 30:
+            return good, 2
+        if x > 3:
+            return None
+    else:
+        good.append(-1.0)
+    return good, k
+
+
+HISTORIES: list[Callable[..., Any]] = [converged, collected, in_two_loops, with_two_returns]
+
+
+@pytest.mark.parametrize("program", HISTORIES, ids=lambda p: p.__name__)
+def test_lists_that_loops_return(program: Callable[..., Any]) -> None:
+    compiled = pb.jit(program, guards=False)
+    for x, tol in ((np.float64(0.9), 1e-9), (np.float64(0.9), 0.5), (np.float64(0.2), 0.3), (np.float64(2.5), 0.01)):
+        assert_equal(program(x, tol), compiled(x, tol))
+
+
+def test_a_loop_that_returns_no_list_raises() -> None:
+    with pytest.raises(RuntimeError, match="no convergence"):
+        pb.jit(converged, guards=False)(np.float64(0.9), -1.0)
+
+
+@pytest.mark.parametrize("program", [converged, collected, in_two_loops], ids=lambda p: p.__name__)
+def test_gradients_of_histories(program: Callable[..., Any]) -> None:
+    def total(x: Any) -> Any:
+        result = program(x, 0.3)
+        values = result[-1] if program is converged else [v for _, v in result[0]] if program is in_two_loops else result
+        s = 0.0
+        for k, v in enumerate(values):
+            s += v * v * (k + 1)
+        return s
+
+    h = 1e-6
+    difference = (total(1.1 + h) - total(1.1 - h)) / (2 * h)
+    np.testing.assert_allclose(pb.grad(total)(1.1), difference, rtol=1e-6)
+
+
+def closing(x: Any, log: Any) -> Any:
+    """What a clause changes after the value of the ``return`` is known."""
+    values: list[Any] = []
+    for v in x:
+        try:
+            values.append(v)
+            if v > 1:
+                return values, len(values)
+        finally:
+            values.append(-v)
+    return values, 0
+
+
+def test_clauses_after_a_return() -> None:
+    compiled = pb.jit(closing, guards=True)
+    for x in (np.array([0.5, 2.0, 3.0]), np.array([0.5, 0.7])):
+        assert_equal(closing(x, 0), compiled(x, 0))
