@@ -18,7 +18,7 @@ START = {
     "deque": "u = deque([p, 0.5, q])", "nothing": "o = None", "text": "z = 'low'", "views": "c = a[1:3]", "alias": "c = a",
     "walrus": "y = 0.25", "columns": "j = np.zeros((2, 4))", "library": "x, l = 0.5, np.ones(4)",
     "grid": "G = [[p, 0.5], [q, 0.25]]", "tuples": "f = (p, (q, 0.5))", "objects": "O = [Level(p), Level(0.5)]",
-    "keys": "D = {0: p, 1: 0.5}", "lengths": "L = a[:2].copy()",
+    "keys": "D = {0: p, 1: 0.5}", "lengths": "L = a[:2].copy()", "runs": "A, B = [p], [q]",
 }  # fmt: skip
 """The statements that bind a theme's names."""
 FUNCTIONS = (
@@ -33,7 +33,7 @@ RESULTS = {
     "list": "s[0], s[1], s[2], t[0]", "dict": "d['x'], d['n']", "object": "g.x, g.n", "growing": "np.array(h), len(h), h[-1]",
     "deque": "list(u)", "nothing": "o", "text": "z", "views": "c[0]", "alias": "c.copy()", "walrus": "y", "columns": "j",
     "library": "{'rough': (x, l)}", "grid": "G[0][0], G[0][1], G[1][0], G[1][1]", "tuples": "f", "keys": "D",
-    "objects": "O[0].x, O[1].x, O[0].n", "lengths": "L, len(L)",
+    "objects": "O[0].x, O[1].x, O[0].n", "lengths": "L, len(L)", "runs": "A, B, A is B",
 }  # fmt: skip
 """What a theme's names add to the result."""
 MOST_DEPTH = 3
@@ -64,6 +64,7 @@ class Writer(Expressions):
         super().__init__(seed, set(choose.sample(THEMES, choose.choice((0, 1, 2, 2, 3, 4)))))
         self.themes -= {"kinds", "wide"} if is_loss else {"rows"} if "wide" in self.themes else set()
         self.is_loss = is_loss
+        self.is_shared = self.random.random() < 0.3
         if "views" in self.themes:
             self.themes.discard("alias")
         self.lines: list[str] = []
@@ -190,6 +191,11 @@ class Writer(Expressions):
                 "L = np.repeat(p, m % 4)", f"L = np.array([w for w in a if w > {x}])", "b[:len(L[:3])] += L[:3]",
                 "L = b[np.nonzero(a)[0]]", f"L[{i}] {sign} {x}" if self.has("errors") else "r += sum(L)",
                 f"L = np.append(L, {x})[-4:]", f"L = L if len(L) > 6 else np.append(L, {x})", "L = np.sort(L)[::-1]",
+            ),
+            "runs": (
+                f"A.append({x})", f"A.append({x})", f"A = [{x}]", "A = []", "r += sum(A)", "r += len(A)", f"A = [0.5 * y for y in A if y > {x}]",
+                f"B.append({x})", f"B = [{x}, 0.5]", "r = A[-1] if A else 0.5", "r += B.pop() if B else p", "B, m = [], len(B)",
+                "B = A" if self.is_shared else f"A += [{x}]", "A = B" if self.is_shared else "B.extend(A)",
             ),
             "library": self.library(x, i),
             "raises": (f"assert {self.test()}, 'text'", f"assert {self.test()}"),
@@ -342,7 +348,7 @@ class Writer(Expressions):
 _STATEMENTS = frozenset(
     ("list", "dict", "object", "growing", "deque", "nothing", "text", "unbound", "views", "alias", "ints", "wide", "walrus",
      "columns", "raises", "library", "grid", "slices", "masks", "comprehensions", "tuples", "objects", "sorted", "keys",
-     "lengths")
+     "lengths", "runs")
 )  # fmt: skip
 """The themes that have statements of their own."""
 

@@ -10,7 +10,7 @@ LENGTH = 4
 THEMES = (
     "list", "dict", "object", "growing", "deque", "nothing", "text", "unbound", "function", "match", "views", "alias", "ints",
     "wide", "errors", "raises", "tries", "kinds", "rows", "walrus", "division", "columns", "library", "grid", "slices", "masks",
-    "comprehensions", "tuples", "objects", "sorted", "keys", "recursion", "lengths",
+    "comprehensions", "tuples", "objects", "sorted", "keys", "recursion", "lengths", "runs",
 )  # fmt: skip
 """What a program may have besides branches and loops on numbers and arrays. A program has a few of these."""
 
