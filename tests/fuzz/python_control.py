@@ -193,7 +193,8 @@ class Writer(Expressions):
                 f"L = np.append(L, {x})[-4:]", f"L = L if len(L) > 6 else np.append(L, {x})", "L = np.sort(L)[::-1]",
             ),
             "runs": (
-                f"A.append({x})", f"A.append({x})", f"A = [{x}]", "A = []", "r += sum(A)", "r += len(A)", f"A = [0.5 * y for y in A if y > {x}]",
+                f"A.append({x})", f"A.append({x})", f"A = [{x}]", "A = []", "r += sum(A)", "r += len(A)",
+                f"A = [0.5 * y for y in A if y > {x}]",
                 f"B.append({x})", f"B = [{x}, 0.5]", "r = A[-1] if A else 0.5", "r += B.pop() if B else p", "B, m = [], len(B)",
                 "B = A" if self.is_shared else f"A += [{x}]", "A = B" if self.is_shared else "B.extend(A)",
             ),

@@ -222,7 +222,10 @@ def kept_by_a_default(x: Any) -> Any:
     return len(first[0]), len(run)
 
 
-@pytest.mark.parametrize("program", [kept, changed_under_another_name, read_by_a_function, kept_by_a_default], ids=lambda p: p.__name__)
+OTHERS: list[Callable[..., Any]] = [kept, changed_under_another_name, read_by_a_function, kept_by_a_default]
+
+
+@pytest.mark.parametrize("program", OTHERS, ids=lambda p: p.__name__)
 def test_lists_with_other_names(program: Callable[..., Any]) -> None:
     """They are as in Python, whatever way they are followed."""
     x = np.array([0.5, 0.2, -0.3, 1.5, -1.2, 0.7, 2.0, -0.1])
@@ -267,7 +270,8 @@ def in_two_loops(x: Any, tol: Any) -> Any:
 
 def with_two_returns(x: Any, tol: Any) -> Any:
     good: list[Any] = []
-    for k in range(50):
+    k = -1
+    for k in range(50):  # noqa: B007
         x = x - 0.1 * np.sin(x)
         if x < tol:
             return good, 1

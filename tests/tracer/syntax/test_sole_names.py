@@ -11,9 +11,17 @@ from pullback.tracer.syntax.liveness import Liveness
 from pullback.tracer.syntax.sole_names import sole_names
 
 CASES = {
-    "only elements are read": ("a = []\nfor i in x:\n    a.append(i)\n    if a and len(a) > 2 and a[0] < i:\n        a = []\nreturn sum(a)", "a"),
+    "only elements are read": (
+        "a = []\nfor i in x:\n    a.append(i)\n"
+        "    if a and len(a) > 2 and a[0] < i:\n        a = []\nreturn sum(a)",
+        "a",
+    ),
     "a comprehension": ("a = [i for i in x]\na[0] = 1\nreturn a", "a"),
-    "appended whole, then bound anew": ("a = []\nfor i in x:\n    if i:\n        b.append(a)\n        a = []\n    a.append(i)", "a"),
+    "appended whole, then bound anew": (
+        "a = []\nfor i in x:\n    if i:\n"
+        "        b.append(a)\n        a = []\n    a.append(i)",
+        "a",
+    ),
     "appended whole, then changed": ("a = []\nfor i in x:\n    if i:\n        b.append(a)\n    a.append(i)", ""),
     "appended whole after the loop": ("a = []\nfor i in x:\n    a.append(i)\nb.append(a)\nreturn b", "a"),
     "another name": ("a = []\nb = a\na.append(1)\nreturn b", ""),
