@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.builder import Builder
+from pullback.ir.core.op import Op
 from pullback.ir.core.structure import Block, Function, Instruction, walk, with_contents, with_regions
 from pullback.ir.core.types import DType
 from pullback.ir.core.value import Value
@@ -23,7 +24,7 @@ from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.array.reindex import broadcast
 from pullback.ir.ops.elementwise.elementwise import bitand, div, floordiv, mod, mul, shr
 
-QUOTIENTS = {div: mul, floordiv: shr, mod: bitand}
+QUOTIENTS: dict[Op, Op] = {div: mul, floordiv: shr, mod: bitand}
 """The ops that divide, and what computes the same of a power of two."""
 
 

@@ -448,11 +448,11 @@ class _Ranges:
             regions.append(inside)
             rows.append(plain)
             checked_rows.append(checked)
-        for value, plain, checked in zip(i.results, zip(*rows, strict=True), zip(*checked_rows, strict=True), strict=True):
+        for value, column, closer in zip(i.results, zip(*rows, strict=True), zip(*checked_rows, strict=True), strict=True):
             if _is_tracked(value):
-                self.intervals[value] = join(plain)
-                if checked != plain:
-                    self.checked[value] = join(checked)
+                self.intervals[value] = join(column)
+                if closer != column:
+                    self.checked[value] = join(closer)
         return replace(i, regions=tuple(regions))
 
     # loops
@@ -472,7 +472,7 @@ class _Ranges:
         known = {k: self.reached(initial[k], changes[k], last) for k in carried}
         unknown = {k: self.of_checked(operands[k]) for k in carried if known[k] is None}
         bounds = {k: interval for k, interval in known.items() if interval is not None}
-        tried = [dict.fromkeys(unknown, join([*unknown.values()]))] if unknown else [{}]
+        tried: list[Bounds] = [dict.fromkeys(unknown, join([*unknown.values()])) if unknown else {}]
         while True:
             bounds |= tried[-1]
             regions, ends, checked = self.body(i, parameters, bounds)
