@@ -75,10 +75,10 @@ def _bindings(function: ast.FunctionDef) -> tuple[set[str], set[str]]:
             case ast.AugAssign(target=ast.Name() as target, op=ast.Add()):
                 usual.add(id(target))
             case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)) if len(targets) == len(values):
-                for name, value in zip(targets, values, strict=True):
-                    if isinstance(name, ast.Name) and isinstance(value, ast.List | ast.ListComp):
-                        fresh.add(name.id)
-                        usual.add(id(name))
+                for part, value in zip(targets, values, strict=True):
+                    if isinstance(part, ast.Name) and isinstance(value, ast.List | ast.ListComp):
+                        fresh.add(part.id)
+                        usual.add(id(part))
     for node in nodes:
         match node:
             case ast.Name(id=name, ctx=ast.Store() | ast.Del()) if id(node) not in usual:
