@@ -258,6 +258,7 @@ class ContainersOfCall:
         self._copy_of: dict[int, Any] = {}
         self._before: list[Any] = []
         self._originals: list[Any] = []
+        self.is_compared = False
 
     # copies
 
@@ -459,11 +460,12 @@ class ContainersOfCall:
         return items is not None and len(items) > len(before) and is_same_contents(items[: len(before)], before)
 
     def stores(self, result: Any, places: Sequence[Place] = (), arrays: Sequence[OutsideArray] = ()) -> Written | None:
-        """Return what the function stores, with its result; None if it changed no container and no place, and each container is
-        one argument. ``arrays``: the arrays from outside, which are stored as the objects that they are."""
+        """Return what the function stores, with its result; None if it changed no container and no place, compared no two
+        containers by ``is``, and each container is one argument. ``arrays``: the arrays from outside, which are stored as the
+        objects that they are."""
         changed = self.changed()
         contents = Contents(self.copies)
-        if not changed and not places and _pattern(self.copies) == tuple(range(len(self.copies))):
+        if not changed and not places and not self.is_compared and _pattern(self.copies) == tuple(range(len(self.copies))):
             return None
         stored = [None if target.stored is DELETED else target.stored for target in places]
         contents.count([result, *stored], [self.copies[k] for k in changed])

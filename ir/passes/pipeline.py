@@ -46,7 +46,6 @@ PASSES: dict[str, Pass] = {
     p.__name__: p
     for p in (
         index_ranges,
-        powers_of_two,
         exit_selects,
         loop_versions,
         element_carries,
@@ -63,6 +62,7 @@ PASSES: dict[str, Pass] = {
         log_sums,
         spectral_sums,
         shifts,
+        powers_of_two,
         final_elements,
         grad,
         components,

@@ -1142,3 +1142,24 @@ def test_an_error_of_a_call_keeps_the_list() -> None:
         else:
             compiled(float(k), log)
     assert log == [0.0, 1.0, 3.0, 4.0, 6.0, 7.0, 9.0]
+
+
+@pytest.mark.parametrize("make", [lambda: [1.0, 2.0], lambda: {0: 1.0}, lambda: deque([1.0])], ids=["list", "dict", "deque"])
+@pytest.mark.parametrize("first", [0, 1])
+def test_whether_two_arguments_are_one_container(make: Any, first: int) -> None:
+    """A program is for calls with the same containers in the same places."""
+
+    def same(p: Any, q: Any) -> Any:
+        return p is q, p[0] + q[0]
+
+    def branching(p: Any, q: Any) -> Any:
+        if p is not q:
+            return p[0] * q[0]
+        return -p[0]
+
+    one, other = make(), make()
+    for f in (same, branching):
+        compiled = pb.jit(f)
+        for arguments in (((one, other), (one, one))[first], (one, one), (one, other), (other, other), (other, one)):
+            for _ in range(2):
+                assert compiled(*arguments) == f(*arguments)

@@ -294,7 +294,7 @@ def test_what_has_no_hash_is_kept_by_map() -> None:
 
 
 def test_what_a_traced_array_answers_to(capsys: Any) -> None:
-    @pb.jit
+    @pb.jit(effects="trace")
     def f(theta: Any, X: Any) -> Any:
         a, b, *c = theta
         assert X.ndim == 2 and isinstance(X, np.ndarray) and isinstance(theta, np.ndarray)

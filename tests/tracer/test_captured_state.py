@@ -187,9 +187,10 @@ class Point:
         self.x = x
 
 
-def test_objects_that_hold_traced_values_are_no_results() -> None:
-    with pytest.raises(pb.TraceError, match="returns an object of class Point that holds traced values"):
-        pb.jit(lambda x: Point(x))(X)
+def test_objects_that_hold_traced_values_are_results() -> None:
+    point = pb.jit(lambda x: Point(2 * x))(X)
+    assert type(point) is Point
+    np.testing.assert_array_equal(point.x, 2 * X)
 
 
 def test_results_are_of_the_users_own_classes() -> None:

@@ -39,9 +39,10 @@ def effect(message: str, loc: Loc | None) -> TraceError:
 
 
 class Effects:
-    """The watched objects, each with the message for its change."""
+    """The watched objects, each with the message for its change; ``kept``: the containers of which one may be another, by id."""
 
     def __init__(self) -> None:
+        self.kept: dict[int, Any] = {}
         self._wanted: dict[int, str] = {}
         self._watched: list[tuple[Callable[[], bool], str]] = []
         self._reached: list[list[tuple[Callable[[], bool], str]]] = []

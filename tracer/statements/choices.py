@@ -312,6 +312,10 @@ def is_(a: Any, b: Any) -> Any:
         return by_cases(a, lambda case: is_(case, b))
     if isinstance(b, Choice):
         return is_(b, a)
+    if a is not b and _class_of(a) is _class_of(b) and _may_be_another(a) and _may_be_another(b):
+        what = f"a test whether two objects of class {_class_of(a).__name__} are one, which values decide"
+        raise TraceError(f"{what}; compare them by ==")
+    _note_compared(a, b)
     if a is b or not (isinstance(a, TracedArray) or isinstance(b, TracedArray)):
         return a is b
     kinds = [x.weak if isinstance(x, TracedArray) else type(x).__name__ for x in (a, b)]
@@ -334,6 +338,25 @@ def _may_be_one_argument(a: Any, b: Any) -> bool:
     """Return whether two arrays are arguments for which the caller may pass one array."""
     arrays = [x for x in (a, b) if isinstance(x, TracedArray) and x.argument is not None]
     return len(arrays) == 2 and a.type == b.type
+
+
+def _class_of(x: Any) -> type:
+    """Return the class of an object, for a container of the trace the one for which it stands."""
+    kind: type = getattr(type(x), "stands_for", type(x))
+    return kind
+
+
+def _may_be_another(x: Any) -> bool:
+    """Return whether a container may be one of several after a branch or loop."""
+    return not isinstance(x, TracedArray) and (id(x) in frame_of().root.names.effects.kept or bool(getattr(x, "fixed", "")))
+
+
+def _note_compared(a: Any, b: Any) -> None:
+    """Note that which containers of the arguments are one object decides what the function computes, if two are compared."""
+    if not isinstance(a, TracedArray) and _class_of(a) is _class_of(b):
+        for frame in frame_of().outward:
+            if frame.stores is not None and frame.stores.holds(a) and frame.stores.holds(b):
+                frame.stores.is_compared = True
 
 
 def _is_same_bool(a: TracedArray, b: TracedArray) -> Any:

@@ -395,6 +395,7 @@ def keep(values: Iterable[Any]) -> None:
     """Refuse later changes of the containers in values, of which one may be another."""
     effects = frame_of().root.names.effects
     for container in containers_in(("", value) for value in values):
+        effects.kept[id(container.value)] = container.value
         effects.watch(partial(container.has, container.items), COPY)
 
 

@@ -15,6 +15,7 @@ from pullback.tracer.arrays import tables, replacements as twins
 def names():
     late = {f"{m}.{n}" for table in (twins._late, twins._late_kinds) for m, group in table.items() for n in group}
     here = {f"{v.__module__}.{getattr(v, '__name__', v)}" for v, _ in twins.TWINS.values() if hasattr(v, "__module__")}
+    here |= {f"{kind.__module__}.{kind.__name__}" for kind in twins.KINDS}
     functions = {f"{getattr(f, '__module__', '')}.{getattr(f, '__name__', f)}" for f in tables.FUNCTIONS}
     return late | here | functions | set(tables.METHODS) | set(tables.HOOKS)
 """

@@ -292,11 +292,14 @@ class Counter:
         return x
 
 
-def test_objects_from_outside_are_not_changed() -> None:
+def test_objects_from_outside_are_changed_once() -> None:
     counter = Counter()
-    with pytest.raises(pb.TraceError, match="writes the attribute"):
-        rolled(counter.add)(1.0)
-    assert counter.calls == 0
+    add = pb.jit(counter.add, guards=True)
+    assert [add(x) for x in (1.0, -1.0, 2.0)] == [1.0, -1.0, 2.0]
+    assert counter.calls == 2
+
+
+def test_dicts_from_outside_are_changed_once() -> None:
     state = {"n": 1.0}
 
     def change(d: Any, x: Any) -> Any:
@@ -304,11 +307,37 @@ def test_objects_from_outside_are_not_changed() -> None:
             d["n"] = x
         return d["n"]
 
-    with pytest.raises(pb.TraceError, match="changes"):
-        rolled(lambda x: change(state, x))(2.0)
-    assert state == {"n": 1.0}
-    assert rolled(change)(state, 2.0) == 2.0
+    outside = pb.jit(lambda x: change(state, x), guards=True)
+    assert [outside(x) for x in (2.0, -1.0)] == [2.0, 2.0]
     assert state == {"n": 2.0}
+    assert rolled(change)(state, 3.0) == 3.0
+    assert state == {"n": 3.0}
+
+
+def test_whether_a_list_is_the_other_one() -> None:
+    """Values decide it after a branch: the outcome is followed, or the test is refused."""
+
+    def same(x: Any) -> Any:
+        a, b = [x], [0.5]
+        if x > 0:
+            a = b
+        return a is b, a, b
+
+    def lengthened(x: Any) -> Any:
+        a, b = [x], [0.5]
+        for k in range(20):
+            if x > k:
+                a = b
+            else:
+                b = [x]
+        return a is b, a is not b, len(a)
+
+    for f in (same, lengthened):
+        followed = pb.jit(f, guards=True)
+        for x in (1.0, -1.0, 7.5):
+            assert followed(x) == f(x)
+        with pytest.raises(pb.TraceError, match="are one, which values decide"):
+            pb.jit(f, guards=False)(1.0)
 
 
 def test_state_that_is_returned_is_one_object() -> None:
