@@ -194,7 +194,7 @@ class Writer(Expressions):
             ),
             "runs": (
                 f"A.append({x})", f"A.append({x})", f"A = [{x}]", "A = []", "r += sum(A)", "r += len(A)",
-                f"A = [0.5 * y for y in A if y > {x}]",
+                f"A = [0.5 * w for w in A if w > {x}]",
                 f"B.append({x})", f"B = [{x}, 0.5]", "r = A[-1] if A else 0.5", "r += B.pop() if B else p", "B, m = [], len(B)",
                 "B = A" if self.is_shared else f"A += [{x}]", "A = B" if self.is_shared else "B.extend(A)",
             ),
