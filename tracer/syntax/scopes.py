@@ -42,26 +42,29 @@ def _children(node: ast.AST) -> list[ast.AST]:
     return children
 
 
-def bound_names(nodes: Sequence[ast.AST]) -> list[str]:
-    """Return the names that statements bind in their scope, in order of appearance."""
-    names: dict[str, None] = {}
+def bindings(nodes: Sequence[ast.AST]) -> Iterator[tuple[ast.AST, str]]:
+    """Yield what binds or deletes a name in the scope of statements, and the name, in order of appearance."""
     listed = list(own_nodes(nodes))
     inside = {id(n) for node in listed if isinstance(node, COMPREHENSIONS) for n in ast.walk(node)}
     for node in listed:
         match node:
             case ast.Name(id=name, ctx=ast.Store() | ast.Del()) if id(node) not in inside:
-                names[name] = None
+                yield node, name
             case ast.NamedExpr(target=ast.Name(id=name)):
-                names[name] = None
+                yield node, name
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                names[name] = None
+                yield node, name
             case ast.alias(name=name, asname=asname):
-                names[asname or name.partition(".")[0]] = None
+                yield node, asname or name.partition(".")[0]
             case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-                names[name] = None
+                yield node, name
             case ast.MatchMapping(rest=str(name)):
-                names[name] = None
-    return list(names)
+                yield node, name
+
+
+def bound_names(nodes: Sequence[ast.AST]) -> list[str]:
+    """Return the names that statements bind in their scope, in order of appearance."""
+    return list(dict.fromkeys(name for _, name in bindings(nodes)))
 
 
 def declared(function: ast.FunctionDef, kind: type[ast.Global] | type[ast.Nonlocal]) -> set[str]:

@@ -16,7 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from pullback.tracer.syntax.liveness import Liveness
-from pullback.tracer.syntax.scopes import declared, own_nodes, parameters, reads
+from pullback.tracer.syntax.scopes import bindings, declared, own_nodes, parameters, reads
 from pullback.tracer.syntax.table import operator
 
 METHODS = frozenset(("append", "clear", "copy", "count", "extend", "index", "insert", "pop", "remove", "reverse", "sort"))
@@ -61,10 +61,8 @@ def sole_names(function: ast.FunctionDef, liveness: Liveness) -> set[str]:
 def _bindings(function: ast.FunctionDef) -> tuple[set[str], set[str]]:
     """Return the names that are bound to list displays, and those that are bound in another way than to these or by ``+=``."""
     fresh: set[str] = set()
-    others: set[str] = set()
     usual: set[int] = set()
-    nodes = list(own_nodes(function.body))
-    for node in nodes:
+    for node in own_nodes(function.body):
         match node:
             case ast.Assign(targets=[ast.Name() as target], value=ast.List() | ast.ListComp()):
                 fresh.add(target.id)
@@ -79,19 +77,7 @@ def _bindings(function: ast.FunctionDef) -> tuple[set[str], set[str]]:
                     if isinstance(part, ast.Name) and isinstance(value, ast.List | ast.ListComp):
                         fresh.add(part.id)
                         usual.add(id(part))
-    for node in nodes:
-        match node:
-            case ast.Name(id=name, ctx=ast.Store() | ast.Del()) if id(node) not in usual:
-                others.add(name)
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                others.add(name)
-            case ast.alias(name=name, asname=asname):
-                others.add(asname or name.partition(".")[0])
-            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-                others.add(name)
-            case ast.MatchMapping(rest=str(name)):
-                others.add(name)
-    return fresh, others
+    return fresh, {name for node, name in bindings(function.body) if id(node) not in usual}
 
 
 Around = dict[int, ast.AST]
