@@ -30,7 +30,7 @@ class Failure:
     ``is_final``: it is the error of any other attempt too, since no function was rewritten, or since a check failed that the
     program has as well. ``has_lists``: rewritten functions made lists, ``has_nested``: they have lists of lists at indices that
     values decide. ``has_keys``: rewritten functions made dicts or sets whose keys values may decide. ``has_static_arrays``:
-    functions created arrays of static values, which may be traced.
+    functions created arrays of static values, which may be traced. ``perform`` makes the host calls before the error.
     """
 
     error: Exception | None
@@ -39,6 +39,7 @@ class Failure:
     has_nested: bool = False
     has_keys: bool = False
     has_static_arrays: bool = False
+    perform: Callable[[], None] = lambda: None
 
     def wants(self, *wishes: str) -> bool:
         """Return whether the error is a TraceError and has one of some attributes set, if there are any. ``wants_traced`` counts
@@ -55,6 +56,7 @@ class Failures:
 
     ``rolls`` and ``follows_choices`` are options of the function. ``leaves_handlers``: errors of operations leave ``try``
     statements that handle them, which is tried if no guard can decide whether one is raised; all attempts may be made anew then.
+    ``finally_acts``: a ``finally`` clause has an effect on the outside, so it runs where an operation raises an error, too.
     ``defects`` are errors that may be this package's own. ``plain_loops``: the loops of functions without source whose trace as
     one body failed, which unroll in the attempts after it. ``settles_truths``: see ``Frame``.
     ``stored_inputs``: the places to which the function stores whose numbers are inputs, and the containers from
@@ -64,6 +66,7 @@ class Failures:
     rolls: bool
     follows_choices: bool
     leaves_handlers: bool = False
+    finally_acts: bool = False
     by_name: dict[str, Failure] = field(default_factory=dict)
     defects: list[Exception] = field(default_factory=list)
     plain_loops: frozenset[LoopKey] = frozenset()
@@ -130,7 +133,7 @@ class Failures:
         is_final = attempt.name in ROLLED and (not frame.is_rewritten or failed_check)
         self.by_name[attempt.name] = Failure(
             error=error, is_final=is_final, has_lists=frame.has_lists, has_nested=frame.has_nested,
-            has_keys=frame.has_keys, has_static_arrays=frame.has_static_arrays,
+            has_keys=frame.has_keys, has_static_arrays=frame.has_static_arrays, perform=frame.perform,
         )  # fmt: skip
         self.defects += [*frame.defects, error]
 
@@ -143,6 +146,9 @@ class Failures:
             return True
         if not frame.only_added <= self.read_whole:
             self.read_whole |= frame.only_added
+            return True
+        if frame.wants_finally and not self.finally_acts:
+            self.finally_acts = True
             return True
         if frame.needs_truths and not self.settles_truths:
             self.settles_truths = True
@@ -173,6 +179,11 @@ class Failures:
             return False
         self.by_name.clear()
         return True
+
+    def perform(self, error: Exception) -> None:
+        """Make the host calls of the function before an error of an attempt, which is the one of the call."""
+        if not isinstance(error, TraceError):
+            next(failure for failure in self.by_name.values() if failure.error is error).perform()
 
     def final(self) -> Exception:
         """Return the error of the call. That of a trace without rewritten functions says why another one failed."""
@@ -205,7 +216,7 @@ class Attempt:
         frame = Frame()
         frame.follows_syntax = False if failures.rolls else None
         frame.leaves_handlers, frame.plain_loops = failures.leaves_handlers, failures.plain_loops
-        frame.settles_truths = failures.settles_truths
+        frame.settles_truths, frame.finally_acts = failures.settles_truths, failures.finally_acts
         for name, value in self.settings(failures).items():
             setattr(frame, name, value)
         frame.rolls = bool(frame.follows_syntax)

@@ -14,7 +14,8 @@ from functools import cached_property, partial
 from typing import Any
 
 from pullback.tracer.arrays.frame import Frame
-from pullback.tracer.arrays.traced import Appended, Assigned, Keyed, has_rows
+from pullback.tracer.arrays.mixed_numbers import result_of
+from pullback.tracer.arrays.traced import Appended, Assigned, Keyed, TracedArray, has_rows
 from pullback.tracer.arrays.tree import (
     LEAF,
     NAMESPACES,
@@ -374,6 +375,10 @@ class ContainersOfCall:
         self._before.append(items_in(copy))
         return copy
 
+    def has_copy(self, value: Any) -> bool:
+        """Return whether a container of the call or from outside has a copy."""
+        return id(value) in self._copy_of
+
     def outside(self, value: Any, copy: Any, read: Callable[[], Any], label: str, is_stored: bool) -> Any:
         """Return a copy of a container from outside, whose changes reach the container. ``is_stored``: it is known to change."""
         record = mutable_of(type(value))
@@ -593,6 +598,8 @@ class Contents:
             return x.pairs
         if type(x) is Counter:
             return dict(x)
+        if isinstance(x, TracedArray):
+            return result_of(x)
         if not has_rows(x) and not isinstance(x, Keyed):
             return deque(list.__iter__(x)) if class_of(x) is deque and isinstance(x, list) else x
         if id(x) not in self._rows:

@@ -11,7 +11,7 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import Any
@@ -21,6 +21,7 @@ import numpy as np
 from pullback.ir import ArrayType, Function, Loc, Value
 from pullback.ir.core.device_arrays import Remote
 from pullback.ir.core.structure import use_counts
+from pullback.ir.ops.control.regions import CheckFailed
 from pullback.ir.shapes.by_value import is_value_size, numbered
 from pullback.ir.shapes.guards import Sizes
 from pullback.ir.shapes.symbolic import is_size
@@ -30,7 +31,7 @@ from pullback.tracer.arrays.keyed_results import result_of_counter
 from pullback.tracer.arrays.labelled import holds_labelled
 from pullback.tracer.arrays.literals import PYTHON_NUMBERS, literal_type, refuse_dtype
 from pullback.tracer.arrays.make import as_traced, holds_traced, instead_of_special, is_special_array
-from pullback.tracer.arrays.mixed_numbers import result_of
+from pullback.tracer.arrays.mixed_numbers import number_of_path, result_of
 from pullback.tracer.arrays.object_results import ObjectResult, is_object_result
 from pullback.tracer.arrays.python_ints import argument_bounds
 from pullback.tracer.arrays.python_scalars import settled_truth
@@ -64,7 +65,7 @@ from pullback.tracer.names.user_classes import of_real_class
 from pullback.tracer.stores import ContainersOfCall, OnlyLonger, Stores
 from pullback.tracer.user_code.control_flow import Statement, in_source_order
 from pullback.tracer.user_code.defects import raise_defect
-from pullback.tracer.user_code.errors import Restart, TraceError, error_loc, foreign_error, user_loc
+from pullback.tracer.user_code.errors import NotKnown, Restart, TraceError, error_loc, foreign_error, user_loc
 from pullback.tracer.user_code.ownership import adopt, attribute_names
 from pullback.tracer.user_code.unroll_warning import warn_unrolled
 
@@ -357,6 +358,7 @@ def trace(
                     raise_defect(failures.defects, error)
                     raise
         refused = failures.final()
+        failures.perform(refused)
         raise_defect(failures.defects, refused)
         raise refused
     finally:
@@ -612,6 +614,7 @@ def _run(frame: Frame, function: Callable[..., Any], args: Any, kwargs: Any) -> 
         if not frame.refusals or error is frame.refusals[0]:
             if not isinstance(error, TraceError):
                 frame.perform = frame.outcomes.effects_so_far(frame)
+                _show_values(error, frame)
             raise
         stems = _stems_from(error, frame.refusals[0])
         message = error.message if isinstance(error, TraceError) else error
@@ -627,10 +630,25 @@ def _run(frame: Frame, function: Callable[..., Any], args: Any, kwargs: Any) -> 
     raise first from None
 
 
+def _show_values(error: Exception, frame: Frame) -> None:
+    """Replace traced values among the arguments of an error, such as the key of a KeyError, by those of the call."""
+
+    def settled(x: Any) -> Any:
+        if isinstance(x, TracedArray):
+            value = frame.outcomes.settle(x, frame, lambda value: value)
+            return value if x.type_tag is None else number_of_path(value, settled(x.type_tag), x.weak)
+        return tuple(map(settled, x)) if type(x) is tuple else x
+
+    if holds_traced(error.args):
+        with suppress(NotKnown, CheckFailed):
+            error.args = tuple(map(settled, error.args))
+
+
 def _raise_failed_check(frame: Frame) -> None:
     """Raise the exception of a check of the trace so far that failed when the function needed a value."""
     outcomes = frame.outcomes
     if outcomes.failed is not None:
+        frame.perform = outcomes.effects_so_far(frame)
         raise exception_of(outcomes.failed, outcomes.ran(), frame.raised) from None
 
 

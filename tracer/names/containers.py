@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pullback.tracer.names.guards import Guard, Read, container_key, float_count, item_of, plain_key
@@ -20,7 +20,8 @@ def container(names: Reader, value: Any, read: Read, describe: str, is_fixed: bo
     """Return the trace's copy of a list, tuple, dict or the like.
 
     Long containers of plain values have a single guard, and so have short ones without floats that have not changed before. The
-    items of short ones that the function changes are read one by one, and of a list or dict to which it only adds, none is read.
+    items of others are read one by one: of short ones, of those that the function changes, and of those that hold a container
+    with another name. Of a list or dict to which the function only adds, none is read.
     """
     if not is_fixed and (known := names.container(value, read, describe)) is not None:
         return known
@@ -30,8 +31,11 @@ def container(names: Reader, value: Any, read: Read, describe: str, is_fixed: bo
         raise TraceError(f"{describe}, which comes from outside, holds itself") from None
     is_short = 0 < float_count(value) <= MAX_FLOATS or (names.is_input(describe) and len(value) <= MAX_FLOATS)
     is_nested = not all(map(_is_plain, value.values() if isinstance(value, Mapping) else value))
-    if key is not None and not is_short and not (is_nested and names.is_stored(describe)):
+    is_read = is_nested and (names.is_stored(describe) or any(map(names.is_copied, _inside(value))))
+    if key is not None and not is_short and not is_read:
         names.check(read, key, describe, "plain")
+        for inner in _inside(value) if is_nested else ():
+            names.copied_inside(inner, describe)
         stand_in: Any = copy.deepcopy(value)
         if is_fixed or is_nested:
             names.effects.watch_outside(lambda: plain_key(stand_in) == key, describe, "" if is_fixed else describe)
@@ -72,6 +76,14 @@ def mutable(names: Reader, value: Any, read: Read, describe: str) -> Any:
     filled = copy.copy(stand_in)
     names.effects.watch_outside(lambda: bool(stand_in == filled), describe)
     return names.copied(value, stand_in)
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    """Yield the containers in a container of plain values."""
+    for item in value.values() if isinstance(value, Mapping) else value:
+        if isinstance(item, list | tuple | dict | set | deque):
+            yield item
+            yield from _inside(item)
 
 
 def is_mutable(value: Any) -> bool:

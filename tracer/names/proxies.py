@@ -147,6 +147,9 @@ class OutsideObject(Outside):
         if isinstance(raw, property) and isinstance(raw.fget, FunctionType):
             names.same(partial(getattr, type(real), name), f"{title(real)}.{name}")
             return names.follow(raw.fget)(self)
+        reads = getattr(type(raw), "__get__", None)
+        if hasattr(type(raw), "__set__") and isinstance(reads, FunctionType) and is_users_object(raw):
+            return self._described(name, raw)
         target = names.places.get(real, name)
         if target is None:
             return self._before(name) if names.places.is_empty else self._after_stores(name, raw)
@@ -161,6 +164,7 @@ class OutsideObject(Outside):
         real, names = self._real, self._names
         is_own = name in getattr(real, "__dict__", ())
         if not is_own and any(names.places.get(k, name) is not None for k in type(real).__mro__):
+            self._check_absent(name)
             return getattr(names.shadow(type(real)), name)
         if isinstance(raw, cached_property) and not is_own:
             names.check(self._reader(name, ABSENT), ABSENT, f"{title(real)}.{name}", "identity")
@@ -168,11 +172,32 @@ class OutsideObject(Outside):
             self._store(name, value)
             return value
         kind = type(raw)
-        if hasattr(kind, "__get__") and kind.__module__ not in sys.stdlib_module_names and name not in self._found:
-            raise TraceError(f"{title(real)}.{name} is read through a {kind.__name__} after a store; read it before")
-        if raw is None and not is_own and name not in self._found and hasattr(type(real), "__getattr__"):
-            raise TraceError(f"{title(real)}.{name} is read through __getattr__ after a store; read it before")
+        is_hidden = is_own and not hasattr(kind, "__set__")
+        if hasattr(kind, "__get__") and kind.__module__ not in sys.stdlib_module_names and not is_hidden:
+            if not is_users_object(raw):
+                raise TraceError(f"{title(real)}.{name} is read through a {kind.__name__} after a store; read it before")
+            if not is_own:
+                self._check_absent(name)
+            return self._described(name, raw)
+        if raw is None and not is_own and hasattr(type(real), "__getattr__"):
+            fallback = inspect.getattr_static(type(real), "__getattr__")
+            if not isinstance(fallback, FunctionType):
+                raise TraceError(f"{title(real)}.{name} is read through __getattr__ after a store; read it before")
+            self._check_absent(name)
+            names.same(partial(inspect.getattr_static, type(real), "__getattr__"), f"{title(real)}.__getattr__")
+            return MethodType(names.follow(fallback), self)(name)
         return self._before(name)
+
+    def _check_absent(self, name: str) -> None:
+        """Guard that the object has no attribute of its own with a name."""
+        own = weakly(self._real)
+        self._names.check(lambda: name in getattr(own(), "__dict__", ()), False, f"{title(self._real)}.{name}")
+
+    def _described(self, name: str, descriptor: Any) -> Any:
+        """Return an attribute that a descriptor of the user's reads, whose code runs in the trace."""
+        kind, names = type(self._real), self._names
+        names.same(partial(inspect.getattr_static, kind, name), f"{title(self._real)}.{name}")
+        return names.instance(descriptor).__get__(self, names.shadow(kind))
 
     def __setattr__(self, name: str, value: Any) -> None:
         real, names = self._real, self._names
@@ -202,7 +227,7 @@ class OutsideObject(Outside):
             elif name not in attribute_names(real):
                 raise ValueError
         except ValueError:
-            raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}") from None
+            raise _deletion_error(kind.__name__, name, isinstance(raw, MemberDescriptorType)) from None
         self._store(name, DELETED)
 
     def assign(self, name: str, value: Any) -> None:
@@ -334,6 +359,15 @@ def _copy_of(stand_in: OutsideObject, copied: Callable[[Any], Any]) -> Any:
     for name in attribute_names(real):
         object.__setattr__(copy_, name, copied(getattr(stand_in, name)))
     return copy_
+
+
+def _deletion_error(kind: str, name: str, is_slot: bool) -> AttributeError:
+    """Return the error of Python for the deletion of an attribute that an object of a class does not have."""
+    try:
+        delattr(type(kind, (), {"__slots__": (name,)} if is_slot else {})(), name)
+    except AttributeError as error:
+        return AttributeError(*error.args)
+    raise AssertionError
 
 
 class OutsideMapping(Outside):

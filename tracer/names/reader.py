@@ -80,6 +80,13 @@ class Reader(Protocol):
     def add_container(self, value: Any, stand_in: Any, read: Read, describe: str) -> Any:
         """Make a copy one whose changes reach the container outside, and return it."""
 
+    def is_copied(self, value: Any) -> bool:
+        """Return whether a container has a copy in the trace."""
+
+    def copied_inside(self, value: Any, describe: str) -> None:
+        """Record that a container is copied as a part of another one, which ``describe`` names. Under another name, it makes the
+        trace start anew, which reads the items of that one."""
+
     def is_stored(self, describe: str) -> bool:
         """Return whether an earlier trace showed that the function changes a container or stores to a place."""
 

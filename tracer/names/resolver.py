@@ -123,6 +123,7 @@ class Names:
         self.built: set[type] = set()
         self.loc: Loc | None = None
         self._kept: dict[int, tuple[Any, Any]] = {}
+        self._inside: dict[int, tuple[Any, str]] = {}
         self._guarded: dict[int, Any] = {}
         self._namespaces: dict[int, Namespace] = {}
         self._cells: dict[int, tuple[CellType, CellType, Any]] = {}
@@ -398,6 +399,8 @@ class Names:
         """Return the trace's copy of a container that was met before, or to which the function only adds; else None."""
         if type(value) is tuple or hasattr(type(value), "_fields"):
             return None
+        if id(value) in self._inside:
+            self.change_again(self._inside[id(value)][1], may_be_added=False)
         is_added = describe in self.stored_inputs and describe not in self.read_whole
         copy = self.root.stores.known(value, read, describe, is_added)
         if copy is None:
@@ -406,6 +409,14 @@ class Names:
         if is_added:
             self.root.only_added.add(describe)
         return self.copied(value, copy)
+
+    def is_copied(self, value: Any) -> bool:
+        """Return whether a container has a copy whose changes reach it."""
+        return self.root.stores.has_copy(value)
+
+    def copied_inside(self, value: Any, describe: str) -> None:
+        """Record that a container is copied as a part of another one."""
+        self._inside[id(value)] = value, describe
 
     def add_container(self, value: Any, stand_in: Any, read: Read, describe: str) -> Any:
         """Make a copy one whose changes reach the container outside, and return it."""
@@ -485,7 +496,7 @@ class Names:
         self._arrays.clear()
         self.places.clear()
         self._function_attributes.clear()
-        for kept in (self._kept, self._namespaces, self._cells, self._captured, self._stand_ins):
+        for kept in (self._kept, self._inside, self._namespaces, self._cells, self._captured, self._stand_ins):
             kept.clear()
         self.effects.clear()
         self.builtins, self.guards = {}, {}
@@ -551,7 +562,7 @@ class Names:
         closure = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
         cells = [self._cell(closure[n], n) for n in code.co_freevars]
         self.loc = self.loc or Loc(code.co_filename, code.co_firstlineno)
-        if catches(code):
+        if catches(code) or (self.root.finally_acts and code.co_exceptiontable):
             self.root.has_handlers = not self.root.leaves_handlers
             if self.root.sizes is not None:
                 self.root.sizes.is_caught = True

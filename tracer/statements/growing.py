@@ -1319,7 +1319,11 @@ def element_of(value: Any, k: Any) -> Any:
         return as_traced(value)[k]  # a loop that reads static values at its index is rolled
     if (kind is list or kind is tuple) and value and is_undecided_index(k):
         return GrowingList(value).copied().row_at(k, f"{kind.__name__} index out of range")
-    return value[k]
+    try:
+        return value[k]
+    except (LookupError, TypeError) as error:
+        error.is_by_statement = True  # type: ignore[union-attr]
+        raise
 
 
 class GrowingDeque(GrowingList):

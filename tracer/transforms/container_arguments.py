@@ -8,6 +8,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pullback.tracer.arrays.mixed_numbers import mixed
 from pullback.tracer.arrays.traced import Appended, Assigned, Keyed, Listed, TracedArray, has_rows
 from pullback.tracer.arrays.tree import LEAF, NAMESPACES, Identity, TreeDef, assembled, flatten, map_statics, structure_of
 from pullback.tracer.names.side_effects import is_same_contents
@@ -85,8 +86,9 @@ class ContainerArguments:
             return
         seen[id(x)] = x
         if isinstance(x, TracedArray):
-            if self.region.holds(x):
-                values[id(x)] = x
+            for value in (x,) if x.type_tag is None else (x, x.type_tag):
+                if self.region.holds(value):
+                    values[id(value)] = value
             return
         for child in self._columns_of(x) if has_rows(x) else x.added() if type(x) is Appended else _parts(x)[1]:
             self._collect(child, values, seen)
@@ -131,7 +133,8 @@ class ContainerArguments:
         if id(x) in self._converted:
             return self._converted[id(x)][1]
         if isinstance(x, TracedArray):
-            return as_weak(self._outside.get(id(x), x), x)
+            result = as_weak(self._outside.get(id(x), x), x)
+            return result if x.type_tag is None else mixed(result, self.converted(x.type_tag), x.weak)
         if mutable_of(class_of(x)) is not None:
             self._converted[id(x)] = x, x
             self._fill(x, x)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import builtins
 import dis
 import functools
+import itertools
 import sys
 from collections.abc import Iterator, Mapping
 from types import CodeType
@@ -35,10 +36,44 @@ def is_caught() -> bool:
     return any(True for _ in _around())
 
 
-def is_handled(kind: type[Exception]) -> bool:
+def is_handled(kind: type[Exception], also_finally: bool = False) -> bool:
     """Return whether a function of the trace that is running is in a ``try`` statement of which an ``except`` clause handles
-    exceptions of a class."""
-    return any(_matches(path, kind, names) for clauses, names in _around() for path in clauses)
+    exceptions of a class. ``also_finally``: or in one with only a ``finally`` clause."""
+    return any(
+        (also_finally and not clauses) or any(_matches(path, kind, names) for path in clauses) for clauses, names in _around()
+    )
+
+
+def is_in_finally() -> bool:
+    """Return whether a function of the trace that is running is in a ``finally`` clause that no exception has reached."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") != "pullback.tracer.trace":
+        code = frame.f_code
+        if is_users(code) and code.co_exceptiontable and _position(code, frame.f_lasti) in _finally_positions(code):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+def _position(code: CodeType, at: int) -> Any:
+    return next(itertools.islice(code.co_positions(), at // 2, None))
+
+
+@functools.lru_cache(maxsize=4096)
+def _finally_positions(code: CodeType) -> frozenset[Any]:
+    """Return the positions of the calls in ``finally`` clauses, of which the bytecode has a copy for exceptions."""
+    handlers = dis._parse_exception_table(code)  # type: ignore[attr-defined]
+    instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG", "NOP")]
+    index = {i.offset: k for k, i in enumerate(instructions)}
+    positions: set[Any] = set()
+    for target in {h.target for h in handlers}:
+        if _of_handler(instructions, index, target) == []:
+            cleanup = {h.target for h in handlers if h.start <= target + 2 < h.end}
+            inside = [h for h in handlers if h.target in cleanup and h.start >= target]
+            positions |= {
+                i.positions for i in instructions if "CALL" in i.opname and any(h.start <= i.offset < h.end for h in inside)
+            }  # fmt: skip
+    return frozenset(map(tuple, positions))
 
 
 def _around() -> Iterator[tuple[tuple[Path, ...], Mapping[str, Any]]]:

@@ -402,6 +402,63 @@ def test_an_error_of_an_effect_has_the_users_lines_and_nothing_is_stored() -> No
         np.testing.assert_array_equal(x, INPUTS[0])
 
 
+def divided(q: float) -> float:
+    try:
+        print("begins")
+        r = 1.0 / q
+    finally:
+        if q <= 0.5:
+            print("ends", q)
+    return r
+
+
+def reported(q: float) -> None:
+    print("reports", q)
+
+
+def divided_by_functions(q: float) -> float:
+    try:
+        try:
+            r = 1.0 / q
+        finally:
+            reported(q)
+        r = 2.0 / (q - 1.0)
+    except ValueError:
+        r = 3.0
+    return r
+
+
+def popped(q: float) -> float:
+    items: list[float] = []
+    while q > 10.0:
+        q *= 0.5
+    print(f"{q:.2f}")
+    return items.pop()
+
+
+def looked_up(q: float) -> float:
+    r = 1.0 / (q - 2.0)
+    print("divided")
+    table = {0.0: q}
+    table.clear()
+    return r + table[int(q)]
+
+
+@pytest.mark.filterwarnings("ignore::pullback.RetraceWarning")
+@pytest.mark.parametrize("function", [divided, divided_by_functions, popped, looked_up])
+def test_what_is_printed_before_an_error_and_in_a_finally_clause(function: Callable[..., Any], capsys: Any) -> None:
+    compiled = pb.jit(function)
+    for q in (1.0, 0.0, 0.25, 0.0, 4.0, 2.0, 1.0):
+        outcomes = []
+        for f in (compiled, function):
+            try:
+                result: Any = f(q)
+            except Exception as error:
+                result = type(error), error.args
+            outcomes.append((result, capsys.readouterr().out))
+        assert outcomes[0] == outcomes[1]
+
+
 def test_effects_of_the_trace(capsys: Any) -> None:
     def f(x: Any) -> Any:
         print("x", x)

@@ -202,3 +202,27 @@ def test_a_frozen_dataclass_raises_its_own_error() -> None:
 def test_verify_is_refused() -> None:
     with pytest.raises(TypeError, match="verify: the function stores to <Fit>"):
         pb.jit(Fit().loss, verify=1)(np.ones(4))
+
+
+class Slots:
+    __slots__ = ("last",)
+
+
+@pytest.mark.parametrize("kind", [Fit, Slots])
+def test_a_deletion_of_what_is_not_there_raises_pythons_error(kind: type) -> None:
+    def deletes(x: Any) -> Any:
+        del target.last
+        return x
+
+    target: Any = kind()
+    compiled = pb.jit(deletes)
+    target.last = 1.0
+    assert compiled(2.0) == 2.0 and not hasattr(target, "last")
+    with pytest.raises(AttributeError) as expected:
+        deletes(2.0)
+    for _ in range(2):
+        with pytest.raises(AttributeError) as raised:
+            compiled(2.0)
+        assert str(raised.value) == str(expected.value)
+    target.last = 3.0
+    assert compiled(2.0) == 2.0 and not hasattr(target, "last")
