@@ -6,6 +6,7 @@ containers these contents. A container is one object under all its names: in sev
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from typing import Any
 
 from pullback.tracer.arrays.frame import Frame
 from pullback.tracer.arrays.mixed_numbers import result_of
+from pullback.tracer.arrays.object_results import ObjectResult, is_object_result
 from pullback.tracer.arrays.traced import Appended, Assigned, Keyed, TracedArray, has_rows
 from pullback.tracer.arrays.tree import (
     LEAF,
@@ -24,6 +26,9 @@ from pullback.tracer.arrays.tree import (
     assembled,
     bare,
     children_of,
+    container_of,
+    is_stand_in,
+    real_class,
     structure_of,
     unflatten,
 )
@@ -31,7 +36,7 @@ from pullback.tracer.names.places import DELETED, Place, PlaceKind, refusal
 from pullback.tracer.names.side_effects import effect, is_same_contents, items_of
 from pullback.tracer.syntax.table import PREFIX, operator_called
 from pullback.tracer.user_code.errors import TraceError, user_loc
-from pullback.tracer.user_code.ownership import GENERATED
+from pullback.tracer.user_code.ownership import GENERATED, attribute_names
 
 ROWS_OF_OBJECTS = (
     "a branch or loop on traced values changes the argument {}, a list of arrays or containers, after which its elements would "
@@ -85,6 +90,25 @@ def _fill_set(target: Any, contents: Any) -> None:
         target.add(x)
 
 
+def _fill_object(target: Any, contents: Any) -> None:
+    names = attribute_names(contents)
+    for name in attribute_names(target):
+        if name not in names:
+            object.__delattr__(target, name)
+    for name in names:
+        object.__setattr__(target, name, getattr(contents, name))
+
+
+def _fill_attributes(target: Any, contents: Any) -> None:
+    if not isinstance(contents, dict):
+        contents = {name: getattr(contents, name) for name in attribute_names(contents)}
+    for field in dataclasses.fields(target):
+        if field.name not in contents and field.name in attribute_names(target):
+            object.__delattr__(target, field.name)
+    for name, value in contents.items():
+        object.__setattr__(target, name, value)
+
+
 MUTABLE = (
     Mutable(classes=(list,), empty=lambda tree: [], fill=_fill_list),
     Mutable(classes=(dict, OrderedDict, defaultdict, Counter), empty=_empty_dict, fill=_fill_dict),
@@ -102,6 +126,12 @@ _WHOLE = Mutable(classes=(), empty=lambda tree: None, fill=lambda target, conten
 """An object that is stored, and does not change."""
 LONGER = Mutable(classes=(Appended,), empty=lambda tree: [], fill=list.extend)
 """Lists that calls only make longer."""
+_OBJECTS = Mutable(classes=(), empty=lambda tree: object.__new__(tree.data[1][0]), fill=_fill_object)
+"""Objects of the user's classes that the traced function made."""
+_NEW_DATACLASSES = Mutable(classes=(), empty=lambda tree: object.__new__(tree.type), fill=_fill_object)
+"""Objects of dataclasses that the traced function made."""
+_DATACLASSES = Mutable(classes=(), empty=lambda tree: object.__new__(tree.type), fill=_fill_attributes)
+"""Objects of dataclasses among the arguments, whose contents are a dict of attributes."""
 
 
 ASSIGNED = Mutable(classes=(Assigned,), empty=lambda tree: {}, fill=_assign)
@@ -128,7 +158,22 @@ def _same(value: Any) -> Any:
 
 def mutable_of(kind: Any) -> Mutable | None:
     """Return how containers of a class are changed; None for other classes."""
-    return next((record for record in (*MUTABLE, LONGER) if kind in record.classes), None)
+    record = next((record for record in (*MUTABLE, LONGER) if kind in record.classes), None)
+    return _DATACLASSES if record is None and _is_mutable_dataclass(kind) else record
+
+
+def _is_mutable_dataclass(kind: Any) -> bool:
+    """Return whether objects of a class are those of a dataclass that is not frozen, and trees of their fields."""
+    parameters = getattr(kind, "__dataclass_params__", None) if isinstance(kind, type) else None
+    return parameters is not None and not parameters.frozen and container_of(kind) is None and not is_stand_in(kind)
+
+
+def _record_of(value: Any) -> Mutable | None:
+    """Return how what a trace made is changed; None for what cannot be changed."""
+    record = mutable_of(class_of(value))
+    if record is _DATACLASSES:
+        return _NEW_DATACLASSES
+    return record or (_OBJECTS if is_object_result(value) else None)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -149,12 +194,12 @@ class StoredPlace:
     describe: str
     is_deleted: bool
 
-    def store(self, value: Any) -> None:
+    def store(self, owner: Any, value: Any) -> None:
         """Store a value, or delete what is there."""
         if self.is_deleted:
-            self.kind.delete(self.owner(), self.key)
+            self.kind.delete(owner, self.key)
         else:
-            self.kind.write(self.owner(), self.key, value)
+            self.kind.write(owner, self.key, value)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -220,12 +265,18 @@ class Stores:
         return [*containers, *(make() for make in self.new)]
 
     def store(self, objects: Sequence[Any], contents: Sequence[Any]) -> None:
-        """Give containers their contents, and store to the places."""
+        """Give containers their contents, and store to the places, which are found before anything is stored."""
         count = len(self.fills)
+        owners = [target.owner() for target in self.places]
         for fill, items in zip(self.fills, contents[:count], strict=True):
             fill.of.fill(objects[fill.index], items)
-        for target, value in zip(self.places, contents[count:], strict=True):
-            target.store(value)
+        for target, owner, value in zip(self.places, owners, contents[count:], strict=True):
+            target.store(owner, value)
+
+
+def _with_attributes(copy: Any, record: Mutable) -> Any:
+    """Return what a container of a kind is filled with: of a dataclass, a dict of all attributes."""
+    return {name: getattr(copy, name) for name in attribute_names(copy)} if record is _DATACLASSES else copy
 
 
 def items_in(copy: Any) -> Any:
@@ -464,17 +515,25 @@ class ContainersOfCall:
         items = items_of(copy)
         return items is not None and len(items) > len(before) and is_same_contents(items[: len(before)], before)
 
-    def stores(self, result: Any, places: Sequence[Place] = (), arrays: Sequence[OutsideArray] = ()) -> Written | None:
+    def stores(
+        self, result: Any, places: Sequence[Place] = (), arrays: Sequence[OutsideObject] = (),
+        objects: Sequence[OutsideObject] = (),
+    ) -> Written | None:  # fmt: skip
         """Return what the function stores, with its result; None if it changed no container and no place, compared no two
-        containers by ``is``, and each container is one argument. ``arrays``: the arrays from outside, which are stored as the
-        objects that they are."""
+        containers by ``is``, each container is one argument, and the result has none of ``objects``. ``arrays``: the arrays from
+        outside, which are stored as the objects that they are, like ``objects``, those of the call."""
         changed = self.changed()
         contents = Contents(self.copies)
-        if not changed and not places and not self.is_compared and _pattern(self.copies) == tuple(range(len(self.copies))):
-            return None
+        is_one_each = not self.is_compared and _pattern(self.copies) == tuple(range(len(self.copies)))
+        if not changed and not places and is_one_each:
+            result_alone = Contents(self.copies)
+            if objects:
+                result_alone.count([result], [])
+            if not any(result_alone.has_met(stand_in) for _, _, stand_in, _ in objects):
+                return None
         stored = [None if target.stored is DELETED else target.stored for target in places]
         contents.count([result, *stored], [self.copies[k] for k in changed])
-        self._add_arrays(arrays, contents)
+        self._add_outside((*arrays, *objects), contents)
         for k in changed:
             items = self.copies[k].entries if isinstance(self.copies[k], Keyed) else self.copies[k]
             if has_rows(items) and items.holds_objects():
@@ -483,11 +542,11 @@ class ContainersOfCall:
                 raise error
         out_tree = contents.tree(result)
         fills = [Fill(index=k, of=self._records[k]) for k in changed]
-        trees = [contents.below(self.copies[k]) for k in changed]
+        trees = [contents.below(_with_attributes(self.copies[k], self._records[k])) for k in changed]
         place_trees = [contents.tree(value) for value in stored]
         new: list[Callable[[], Any]] = []
         for value in contents.shared:  # the structure of one may add others
-            record = mutable_of(class_of(value))
+            record = _record_of(value)
             assert record is not None
             fills.append(Fill(index=len(self.copies) + len(new), of=record))
             trees.append(contents.below(value))
@@ -506,17 +565,17 @@ class ContainersOfCall:
         return Written(stores=stores, out_tree=out_tree, leaves=contents.leaves)
 
 
-    def _add_arrays(self, arrays: Sequence[OutsideArray], contents: Contents) -> None:
-        """Make the arrays from outside that are stored objects of the call."""
-        for read, real, traced, describe in arrays:
+    def _add_outside(self, outside: Sequence[OutsideObject], contents: Contents) -> None:
+        """Make the arrays and objects from outside that are stored objects of the call."""
+        for read, real, traced, describe in outside:
             if contents.has_met(traced):
                 self._add(_WHOLE, real, traced, f"{self._named(read)}()", describe, None)
                 self._before.append(None)
                 contents.add_object(traced, len(self.copies) - 1)
 
 
-OutsideArray = tuple[Callable[[], Any], Any, Any, str]
-"""A function that reads an array from outside, the array, what is traced for it, and its description."""
+OutsideObject = tuple[Callable[[], Any], Any, Any, str]
+"""A function that reads an array or an object from outside, it, what is traced for it, and its description."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -562,7 +621,7 @@ class Contents:
         self._met.add(id(x))
         if id(x) in self._numbers:
             return LEAF
-        if mutable_of(class_of(x)) is not None:
+        if _record_of(x) is not None:
             self._times[id(x)] += 1
             if self._times[id(x)] > 1:
                 return LEAF
@@ -600,6 +659,11 @@ class Contents:
             return dict(x)
         if isinstance(x, TracedArray):
             return result_of(x)
+        if is_object_result(x):
+            if id(x) not in self._rows:
+                names = attribute_names(x)
+                self._rows[id(x)] = x, ObjectResult(real_class(type(x)), names, [getattr(x, name) for name in names])
+            return self._rows[id(x)][1]
         if not has_rows(x) and not isinstance(x, Keyed):
             return deque(list.__iter__(x)) if class_of(x) is deque and isinstance(x, list) else x
         if id(x) not in self._rows:
@@ -686,4 +750,5 @@ def _with_placeholder(value: Any, keys: Sequence[Any]) -> Any:
 
 def class_of(value: Any) -> Any:
     """Return the class that a container of a trace has in a call."""
-    return getattr(type(value), "stands_for", type(value))
+    kind = type(value)
+    return getattr(kind, "stands_for", kind) if real_class(kind) is kind else kind

@@ -39,7 +39,9 @@ from pullback.tracer.arrays.replacements import takes_traced
 from pullback.tracer.arrays.strides import Strides, strides_in
 from pullback.tracer.arrays.traced import READONLY, Keyed, Listed, Origin, Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.tree import (
+    EQUAL,
     LEAF,
+    Leaves,
     TreeDef,
     bare,
     container_of,
@@ -56,6 +58,7 @@ from pullback.tracer.arrays.tree import (
 from pullback.tracer.attempts import FOLLOWED, ROLLED, Failures, next_attempt
 from pullback.tracer.branch_guards import Branch, Outcomes
 from pullback.tracer.failures import ErrorTemplate, exception_of
+from pullback.tracer.names.call_objects import serving
 from pullback.tracer.names.guard_code import Watch, native
 from pullback.tracer.names.guards import Guard
 from pullback.tracer.names.proxies import Outside
@@ -90,6 +93,8 @@ class Parameters:
 def parameters_of(function: Callable[..., Any], static_argnames: str | Iterable[str] = ()) -> Parameters:
     """Return the parameters of a function. Raises ValueError if a static name is not among them."""
     static = frozenset((static_argnames,) if isinstance(static_argnames, str) else static_argnames)
+    while type(function) in EQUAL and "__signature__" not in vars(function):
+        function = vars(function)["_wrapped"]  # ``__wrapped__`` is followed in a trace
     try:
         listed = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -105,16 +110,6 @@ def parameters_of(function: Callable[..., Any], static_argnames: str | Iterable[
     return Parameters(names=names, variadic=variadic, static=static)
 
 
-class Leaves(list[Any]):
-    """The leaves of a call. ``arguments``: its arguments, by position and by keyword, in which they are."""
-
-    __slots__ = ("arguments",)
-
-    def __init__(self, arguments: tuple[Sequence[Any], Mapping[str, Any]]) -> None:
-        super().__init__()
-        self.arguments = arguments
-
-
 class Signature:
     """A call's ``leaves``, and the hashable ``key`` of everything in the call on which a trace depends. ``undecided``: the ints
     and bools of Python among the leaves that decide no branches, bounds and exponents, like those of NumPy."""
@@ -122,7 +117,7 @@ class Signature:
     __slots__ = ("_args", "_kwargs", "_parameters", "key", "leaves", "undecided")
 
     def __init__(
-        self, key: Any, leaves: list[Any], parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, Any]
+        self, key: Any, leaves: Leaves, parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
         self.key = key
         self.leaves = leaves
@@ -134,12 +129,17 @@ class Signature:
     @property
     def arguments(self) -> tuple[Sequence[Any], Mapping[str, Any]]:
         """The call's arguments, by position and by keyword."""
-        return self.leaves.arguments if isinstance(self.leaves, Leaves) else (self._args, self._kwargs)
+        return self.leaves.arguments
 
     @property
     def has_longer_lists(self) -> bool:
         """Whether there are lists whose contents are no input."""
-        return isinstance(self.leaves, Leaves) and self.leaves.arguments[0] is not self._args
+        return self.leaves.arguments[0] is not self._args
+
+    @property
+    def objects(self) -> Sequence[Any]:
+        """The objects of the call that its trace reads by attributes."""
+        return self.leaves.objects
 
     @property
     def static(self) -> tuple[bool, ...]:
@@ -375,11 +375,12 @@ def _trace(
     ``read_whole``."""
     loc = user_loc()
     names = frame.names = Names(frame, captured, *stored_inputs)
+    names.take(call.objects)
     frame.outcomes = Outcomes(frame, list(call.leaves), title)
     frame.stores = ContainersOfCall(frame)
     sizes = frame.sizes = Sizes(user_loc) if symbolic else None
     tree = call.tree
-    with closing(names), closing(frame.stores):
+    with serving(call.objects), closing(names), closing(frame.stores):
         with frame.active():
             labels = _labels(tree, parameters)
             leaves = _arguments(frame, call, labels, loc, sizes)
@@ -402,7 +403,7 @@ def _trace(
         return Trace(
             function=numbered(frame.builder.function(_identifier(title), used, values), frame.value_sizes),
             inputs=inputs,
-            guards=(*names.guards.values(), *unread),
+            guards=(*names.guards.values(), *names.distinct(), *unread),
             out_tree=out_tree,
             weak=tuple(t.weak for t in traced),
             stores=stores,
@@ -444,7 +445,7 @@ def _copied(
 
 def _results(frame: Frame, result: Any, names: Names) -> tuple[Stores | None, TreeDef, list[Any]]:
     """Return what the function stores, the structure of its result, and the leaves of both."""
-    written = frame.stores.stores(result, names.places.changed(), names.outside_arrays())
+    written = frame.stores.stores(result, names.places.changed(), names.outside_arrays(), names.objects_of_call())
     if written is None:
         results, out_tree = flatten(with_lists(result, {}), static_numbers=True)
         return None, _returned_tree(bare(out_tree), names), results
@@ -479,7 +480,7 @@ def returned_static(value: Any, names: Names) -> Any:
             "return the values, and make the function of them outside"
         )
     if issubclass(kind, Outside):
-        return object.__getattribute__(value, "_real")
+        return names.fixed(object.__getattribute__(value, "_real"))
     attributes = attribute_names(value) if real_class(kind) is not kind else ()
     contents = [*getattr(value, "__dict__", {}).values(), *(getattr(value, name) for name in attributes)]
     contents = [*contents, *(dict.values(value) if isinstance(value, dict) else ())]

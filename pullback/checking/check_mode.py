@@ -11,6 +11,7 @@ from pullback.ir.core.structure import NOWHERE, Function, Loc, walk
 from pullback.ir.text import canonical
 from pullback.programs.entry import Entry
 from pullback.tracer import Captured, Constant, Signature, Trace, TraceError, current
+from pullback.tracer.names.call_objects import serving
 from pullback.tracer.user_code.tracebacks import keep_users_frames, with_users_frames
 
 P = ParamSpec("P")
@@ -46,7 +47,8 @@ class Checked(Jitted[P, R]):
     def _compare(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Raise TraceError if the trace of this call differs from that of the program that would serve it."""
         call = self.examine(args, kwargs)
-        served = next((e.trace for e in call.variants if e.holds(call.leaves)), None)
+        with serving(call.signature.objects):
+            served = next((e.trace for e in call.variants if e.holds(call.leaves)), None)
         if served is None:
             return
         change = difference(served, self._trace(call.signature, args, kwargs, frozenset(_outside(served))))

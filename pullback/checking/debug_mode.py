@@ -13,6 +13,7 @@ from pullback.ir.ops.control.regions import Transform
 from pullback.programs.call import Call
 from pullback.programs.entry import Entry
 from pullback.tracer import Signature, current
+from pullback.tracer.names.call_objects import serving
 from pullback.tracer.user_code.tracebacks import keep_users_frames, traceback_at
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class Debugged(Jitted[P, R]):
     def _interpret(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Raise FloatingPointError for the first wrong step of a call."""
         call = self.examine(args, kwargs)
-        served = next((e.trace for e in call.variants if e.holds(call.leaves)), None)
+        with serving(call.signature.objects):
+            served = next((e.trace for e in call.variants if e.holds(call.leaves)), None)
         if served is not None:
             trace = served
             call = replace(call, retrace=lambda as_written=False: trace)

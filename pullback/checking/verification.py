@@ -27,8 +27,9 @@ from pullback.ir.core.structure import NOWHERE, Loc
 from pullback.programs.call import Call
 from pullback.programs.entry import MISS
 from pullback.programs.report import location
-from pullback.tracer import TraceError, TreeDef, flatten
+from pullback.tracer import TraceError, TreeDef, flatten, signature
 from pullback.tracer.arrays.mixed_numbers import MixedResult
+from pullback.tracer.names.call_objects import is_of_call, serving
 from pullback.tracer.stores import Mutable, Stores, mutable_of
 from pullback.tracer.user_code.source import line_text
 from pullback.tracer.user_code.tracebacks import traceback_at
@@ -96,6 +97,14 @@ def compare(function: Jitted[..., Any], args: Sequence[Any], kwargs: Mapping[str
     leaves = function.examine(args, kwargs).leaves
     before, plain = _Copies(args, kwargs, leaves), _Copies(args, kwargs, leaves)
     mine = _Arguments(args, kwargs, leaves) if reuse else _Copies(args, kwargs, leaves)
+    with serving(mine.objects(function)):
+        return _compared(function, before, plain, mine, run, reuse)
+
+
+def _compared(
+    function: Jitted[..., Any], before: _Arguments, plain: _Arguments, mine: _Arguments, run: Run, reuse: bool
+) -> Any:  # fmt: skip
+    """Return the result of ``compare``, of a call with the arguments ``mine``."""
     call = function.examine(before.args, before.kwargs)
     traced = _outcome(lambda: call.trace)
     if isinstance(traced, TraceError):
@@ -141,6 +150,10 @@ class _Arguments:
             if isinstance(x, np.ndarray) and x.flags.writeable and x.tobytes() != old.tobytes():
                 x[...] = old
 
+
+    def objects(self, function: Jitted[..., Any]) -> Sequence[Any]:
+        """Return the objects among the arguments that a function reads by attributes."""
+        return signature(function._parameters, self.args, self.kwargs, reads_all=True).objects
 
     def contents(self, stores: Stores) -> list[tuple[Any, Mutable, Any]]:
         """Return the containers that a call changes, each with its kind and a copy."""
@@ -315,6 +328,9 @@ class _Check:
                     return wrong
         start += len(self.call.trace.writes)
         for k, (w, a, b) in enumerate(zip(self.call.trace.outside_writes, after, written, strict=True)):
+            if is_of_call(w.read):
+                with serving(self.plain.objects(self.function)):
+                    b = w.read()
             wrong = self.leaf_difference(f"{w.describe} afterwards", a, b, start + k)
             if wrong is not None:
                 return wrong

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from pullback.compiled.function import Jitted
 from pullback.ir.core.lazy_imports import later
 from pullback.tracer import Signature, current, signature
+from pullback.tracer.names.call_objects import serving
 from pullback.tracer.user_code.tracebacks import keep_users_frames
 
 if TYPE_CHECKING:
@@ -67,11 +68,12 @@ class Verified(Jitted[P, R]):
     def _run_compiled(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Return the result of a call without making further calls native."""
         call = signature(self._parameters, args, kwargs)
-        for entry in self._entries.of(call):
-            result = entry(call.leaves)
-            if result is not verification.MISS:
-                return result
-        return Jitted._first_call(self, call, args, kwargs)
+        with serving(call.objects):
+            for entry in self._entries.of(call):
+                result = entry(call.leaves)
+                if result is not verification.MISS:
+                    return result
+            return Jitted._first_call(self, call, args, kwargs)
 
     def _count(self, call: Signature) -> None:
         """Record one compared call; after the last one the function becomes ``Verified``."""

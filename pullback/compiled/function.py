@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 from pullback.compiled.bound_method import Method
 from pullback.compiled.file_descriptors import ReportsExhaustion
-from pullback.compiled.function_attributes import FunctionLike
+from pullback.compiled.function_attributes import OF_TRACE, FunctionLike
 from pullback.compiled.function_identity import Owned, owned_by
 from pullback.compiled.pickling import module_member
 from pullback.compiled.reports import Inspected
@@ -55,6 +55,7 @@ from pullback.tracer import (
     trace,
 )
 from pullback.tracer.arrays.tree import EQUAL, real_class
+from pullback.tracer.names.call_objects import CURRENT, serving
 from pullback.tracer.user_code.tracebacks import keep_users_frames, with_users_frames
 
 MOST_TRACES = 64
@@ -114,7 +115,6 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
 
     __name__: str
     __qualname__: str
-    __wrapped__: Callable[..., Any]
 
     is_inherited = False
     """Whether transforms of such a function return a function of the same class."""
@@ -124,6 +124,7 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
     ) -> None:
         functools.update_wrapper(self, function)
         self.__dict__.pop(OWNED, None)
+        self.__dict__.pop(OF_TRACE, None)
         if transform.name != "jit":
             self.__dict__.update(programs.without_result_type(self))
         self._function = function
@@ -147,8 +148,11 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         if current() is not None:
             return self._inlined(args, kwargs)
+        before = CURRENT.objects
         try:
             call = signature(self._parameters, args, kwargs)
+            if call.leaves.objects or before:
+                CURRENT.objects = call.leaves.objects
             for entry in self._entries.by_key.get(call.key, ()):
                 result = entry(call.leaves)
                 if result is not MISS:
@@ -166,6 +170,8 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
         except Exception as error:
             keep_users_frames(error)
             raise
+        finally:
+            CURRENT.objects = before
 
     def into(self, out: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function and write its result into arrays of the caller.
@@ -189,7 +195,10 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
         if current() is not None:
             raise TraceError(f"{_title(self)}.into is for calls from outside; within a traced function write x[...] = f(x)")
         call = signature(self._parameters, args, kwargs, reads_all=True)
+        with serving(call.objects):
+            return self._served_into(call, out, args, kwargs)
 
+    def _served_into(self, call: Signature, out: Any, args: Any, kwargs: Any) -> Any:
         def serve(entry: Entry | Paths) -> Any:
             return entry.serve(call.leaves, out_of(entry.trace, out))
 
@@ -506,7 +515,9 @@ def _transformed(
             verify=transform.verify or before.verify,
         )  # fmt: skip
     if current() is not None:
-        return kind(function, transform, static, device, Programs(transform.parameters(function, static)))
+        inner = kind(function, transform, static, device, Programs(transform.parameters(function, static)))
+        setattr(inner, OF_TRACE, True)
+        return inner
     programs_by_transform = (function._programs.owned if isinstance(function, Jitted) else owned_by(function)).programs
     programs = programs_by_transform.get((transform, static, device))
     if programs is None:

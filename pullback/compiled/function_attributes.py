@@ -6,6 +6,15 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
+from pullback.tracer import current, follow
+
+WRAPPED = "_wrapped"
+"""The attribute with the function."""
+
+
+OF_TRACE = "_is_of_trace"
+"""The attribute that is true of a compiled function that a traced one made."""
+
 
 class FunctionLike:
     """Has the read-only attributes of the Python function ``__wrapped__``; reading them raises AttributeError for other
@@ -13,7 +22,32 @@ class FunctionLike:
 
     __slots__ = ()
 
-    __wrapped__: Callable[..., Any]
+    __dict__: dict[str, Any]
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """The function; in a trace, as it runs there."""
+        function: Callable[..., Any] = self.__dict__[WRAPPED]
+        return function if current() is None else follow(function)
+
+    @__wrapped__.setter
+    def __wrapped__(self, function: Callable[..., Any]) -> None:
+        self.__dict__[WRAPPED] = function
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self._may_change(name):
+            object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if self._may_change(name):
+            object.__delattr__(self, name)
+
+    def _may_change(self, name: str) -> bool:
+        """Return True; a traced function that changes an attribute of the user's is traced once more."""
+        frame = current()
+        if frame is not None and not name.startswith("_") and not self.__dict__.get(OF_TRACE):
+            frame.root.names.attributes_change(self)
+        return True
 
     @property
     def __code__(self) -> CodeType:
@@ -41,4 +75,4 @@ class FunctionLike:
 
 
 def _inside(function: FunctionLike, name: str) -> Any:
-    return getattr(function.__wrapped__, name)
+    return getattr(function.__dict__[WRAPPED], name)

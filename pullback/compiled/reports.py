@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from pullback.ir.core.lazy_imports import later
+from pullback.tracer.names.call_objects import serving
 from pullback.tracer.user_code.tracebacks import with_users_frames
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ else:
     reports = later("pullback.inspection.reports")
 
 P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Inspected(Generic[P]):
@@ -37,27 +39,27 @@ class Inspected(Generic[P]):
 
         The stages: trace, grad, simplify, fuse, lower, schedule, then program, llvm, asm on the CPU; cuda, ptx, sass on a GPU.
         """
-        return reports.stages(self.examine(args, kwargs))
+        return _report(reports.stages, self.examine(args, kwargs))
 
     @with_users_frames
     def explain(self, /, *args: P.args, **kwargs: P.kwargs) -> Explanation:
         """Return whether a call with these arguments runs an existing program or is traced first, and why."""
-        return reports.explain(self.examine(args, kwargs))
+        return _report(reports.explain, self.examine(args, kwargs))
 
     @with_users_frames
     def residuals(self, /, *args: P.args, **kwargs: P.kwargs) -> Residuals:
         """Return the values that the backward part of a gradient reads from the forward part, with their lines and bytes."""
-        return reports.residuals(self.examine(args, kwargs))
+        return _report(reports.residuals, self.examine(args, kwargs))
 
     @with_users_frames
     def memory(self, /, *args: P.args, **kwargs: P.kwargs) -> Memory:
         """Return the inputs, results and temporaries of a call with these arguments, and its peak memory."""
-        return reports.memory(self.examine(args, kwargs))
+        return _report(reports.memory, self.examine(args, kwargs))
 
     @with_users_frames
     def cost(self, /, *args: P.args, **kwargs: P.kwargs) -> Cost:
         """Return the operations, bytes and launches of a call with these arguments, kernel by kernel."""
-        return reports.cost(self.examine(args, kwargs))
+        return _report(reports.cost, self.examine(args, kwargs))
 
     @with_users_frames
     def profile(self, /, *args: P.args, **kwargs: P.kwargs) -> Profile:
@@ -66,4 +68,10 @@ class Inspected(Generic[P]):
         The call is repeated for about half a second; writes into arguments are discarded, but prints and Python callbacks take
         effect each time. Raises what the call raises.
         """
-        return reports.profile(self.examine(args, kwargs))
+        return _report(reports.profile, self.examine(args, kwargs))
+
+
+def _report(report: Callable[[Call], R], call: Call) -> R:
+    """Return a report on a call, whose objects are read."""
+    with serving(call.signature.objects):
+        return report(call)

@@ -25,6 +25,7 @@ from pullback.tracer.arrays.tree import (
     container_of,
     is_array_like,
     is_large,
+    is_object,
     is_tree,
     labelled_array,
     leaf_key,
@@ -46,13 +47,15 @@ class Checks:
     """The checks on an object from outside.
 
     ``kinds``: it is an "input" of the program, or only its "type" matters; it must be the same object ("identity"), equal
-    ("value"), or equal in all parts ("plain"); of a container, kind and keys must match ("container").
+    ("value"), or equal in all parts ("plain"); of a container, kind and keys must match ("container"), of an object its "class",
+    and a bound "method" must be of ``function``.
     """
 
     def __init__(self, value: Any, hows: set[str]) -> None:
         self.value = value
         self.kinds = hows
         self.items: dict[Any, Checks] = {}
+        self.function: Any = None
 
     def item(self, key: Any) -> Checks:
         """Return the checks on an item."""
@@ -97,7 +100,7 @@ class Flat:
             labelled += node.kind is Node.TAKEN and node.a is _labelled
             if labelled > 1:
                 raise NotNative("two objects with labels are looked at together; pass their arrays")
-            self.knows_classes |= node.kind in (Node.FIELDS, Node.TAKEN, Node.WEAK)
+            self.knows_classes |= node.kind in (Node.FIELDS, Node.TAKEN, Node.WEAK, Node.OBJECT)
             if node.kind is Node.TAKEN or k in self._rebuilt:
                 self._rebuilt.update(children)
             self.nodes.append(node)
@@ -145,7 +148,9 @@ def _same_key(a: Any, b: Any) -> bool:
 
 
 def _runs_python(node: NodeOf) -> bool:
-    return node.kind in (Node.FIELDS, Node.TAKEN) or (node.kind is Node.EQUAL and type(node.a) not in (*VALUES, float))
+    if node.kind is Node.EQUAL:
+        return type(node.a) not in (*VALUES, float)
+    return node.kind in (Node.FIELDS, Node.TAKEN, Node.OBJECT)
 
 
 def node_of(x: Any, how: str, first: int) -> tuple[NodeOf, Inside]:
@@ -168,6 +173,8 @@ def node_of(x: Any, how: str, first: int) -> tuple[NodeOf, Inside]:
         return NodeOf(kind=Node.LIST, type=kind, first=first, count=len(x)), _with_mode(x, ARGUMENT)
     if kind is dict and all(type(k) in VALUES for k in x):
         return NodeOf(kind=Node.DICT, type=kind, keys=tuple(x), first=first, count=len(x)), _with_mode(x.values(), ARGUMENT)
+    if is_object(kind):
+        return NodeOf(kind=Node.OBJECT, type=kind), []
     return _flattened_node(x, first) or _static_node(x, STATIC, first)
 
 
@@ -201,6 +208,12 @@ def _captured_node(x: Any, checks: Checks, first: int) -> tuple[NodeOf, Inside]:
         return _static_node(x, STATIC, first) if type(x) in (*VALUES, float) else (NodeOf(kind=Node.SAME, a=x), [])
     if kinds == {"plain"}:
         return _plain_node(x, first)
+    if kinds == {"class"}:
+        return NodeOf(kind=Node.OBJECT, type=type(x)), []
+    if kinds == {"method"}:
+        return NodeOf(kind=Node.METHOD, type=MethodType, a=checks.function), []
+    if "value" in kinds and kinds <= {"input", "type", "value"} and type(x) in (*VALUES, float):
+        return _static_node(x, STATIC, first)
     raise NotNative("something outside is asked for in two ways")
 
 

@@ -31,6 +31,7 @@ from pullback.runtime.process.fork import work
 from pullback.tracer import Signature
 from pullback.tracer.arrays.frame import variable
 from pullback.tracer.arrays.tree import REGISTRATIONS
+from pullback.tracer.names.call_objects import is_of_call
 from pullback.tracer.user_code.tracebacks import keep_users_frames
 
 # "entrance": the native call path of this process, or the reason why there is none.
@@ -181,11 +182,14 @@ def _flattened(entry: Entry, call: Signature, out: Any) -> tuple[Description, Fl
     are_separate = out is None or not first_unmet(required, flat, {})
     if not are_separate:
         required = demands(entry, flat, everything, outs, False)
+    required += outside.demands
     if out is not None:
         built.use(out_of(entry.trace, out), outs, are_separate)
     rows = built.rows()
     if out is not None and not rows:
         raise NotNative("a part of the result is put together in Python")
+    if not rows and any(is_of_call(target.read) for target in entry.trace.outside_writes):
+        raise NotNative("arrays of an object are written in Python")
     has_inside = 0 if len(flat.nodes) == input_count + len(outside.values) else 1
     if has_inside and (flat.runs_python or required or built.reads_registers):
         has_inside = 2
@@ -199,6 +203,7 @@ def _flattened(entry: Entry, call: Signature, out: Any) -> tuple[Description, Fl
         guards=[*([_unregistered()] if flat.knows_classes or outside.knows_classes else []), *outside.guards],
         reads=outside.reads,
         watch=outside.watch,
+        watched=outside.watched,
         outside=len(outside.values),
         sources=sources + [Source(kind="constant", value=c) for c in entry.program.constants],
         leaves=read,

@@ -169,7 +169,7 @@ class Explanation(Report):
 
     def __str__(self) -> str:
         lines = [*paragraph(self.headline, ""), *paragraph(f"call: {', '.join(map(str, self.arguments)) or 'no arguments'}", "")]
-        static = [a.name for a in self.arguments if a.is_static]
+        static = [a.name for a in self.arguments if a.is_static and not a.is_object]
         static += [f"{n.name} ({n.value!r}, asked for at {location(n.loc)})" for n in self.static_numbers]
         if static:
             lines += paragraph(f"static, so that another value is another program: {', '.join(static)}", "")
@@ -390,6 +390,12 @@ def _expected(guard: Guard) -> str:
             return shortened(guard.expected)
         case "type":
             return "of one type"
+        case "class":
+            return f"of class {guard.expected.__name__}"
+        case "same":
+            return "the same object"
+        case "distinct":
+            return "different objects"
     return "of equal contents"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from pullback.ir.core.device_arrays import Remote
 from pullback.ir.core.types import ArrayType, dtype_of
 from pullback.tracer import Parameters, Signature
-from pullback.tracer.arrays.tree import TreeDef, leaf_key
+from pullback.tracer.arrays.tree import TreeDef, is_object, leaf_key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,12 +21,13 @@ class ArgumentType:
     write it.
 
     ``text``: "f64[3]" (an array), "f64[] scalar" (a NumPy scalar), "float" (a Python scalar), or the value of a static
-    argument.
+    argument. ``is_object``: it is read by attributes, so that it is static only in its class.
     """
 
     name: str
     text: str
     is_static: bool
+    is_object: bool = False
 
     def __str__(self) -> str:
         return f"{self.name}={self.text}" if self.is_static else f"{self.name}: {self.text}"
@@ -52,7 +53,8 @@ def _parts(tree: TreeDef, name: str, leaves: Any, types: list[ArgumentType]) -> 
             types.append(ArgumentType(name=name, text=type_text(next(leaves)), is_static=False))
             return
         case "static" | "named":
-            types.append(ArgumentType(name=name, text=shortened(tree.data), is_static=True))
+            is_read = tree.kind == "static" and is_object(type(tree.data))
+            types.append(ArgumentType(name=name, text=shortened(tree.data), is_static=True, is_object=is_read))
             return
         case "dict":
             names = [f"{name}[{key!r}]" for key in tree.data[0]]

@@ -19,7 +19,7 @@ from pullback.programs.overlap import overlaps_itself, shares_memory
 from pullback.programs.pipeline import Program
 from pullback.tracer import Trace, TraceError
 from pullback.tracer.arrays.strides import strides_in
-from pullback.tracer.trace import Leaves
+from pullback.tracer.arrays.tree import Leaves
 
 Array = np.ndarray[Any, Any]
 

@@ -16,13 +16,16 @@ from pullback.programs.entry import MISS, Entry
 from pullback.runtime.fastcall import abi
 from pullback.runtime.fastcall.records import Dispatch, Record
 from pullback.tracer import Pinned, Signature, user_loc
-from pullback.tracer.arrays.tree import weakened
+from pullback.tracer.arrays.tree import OBJECT, Identity, weakened
 from pullback.tracer.user_code.source import shown
 
 MOST_SIGNATURES = 4096
 """Largest number of signatures kept for one function."""
 MOST_VARIANTS = 8
 """Largest number of programs kept for one signature."""
+MOST_OF_CLASSES = 64
+"""Largest number of programs kept for one signature with objects that are read by attributes. Further ones are kept for the
+objects of their calls, since each seems to need its own."""
 FEW_VALUES = 8
 """Number of values of an int or bool that each have their own program if they decide branches, bounds and exponents; the next
 trace has instructions for these, if it can."""
@@ -78,7 +81,10 @@ class Entries:
 
     def of(self, call: Signature) -> list[Entry | Paths]:
         """Return the programs that may serve a call."""
-        keys = [call.key, *(_pinned_key(call, indices) for indices in self.pins.get(call.key, ()))]
+        pins = self.pins.get(call.key)
+        keys = [call.key, *(_pinned_key(call, indices) for indices in pins or ())]
+        if call.objects and pins is not None:
+            keys = [*(_own_key(call, key) for key in keys), *keys]
         return [entry for key in keys for entry in self.by_key.get(key, ())]
 
     def undecided(self, call: Signature) -> frozenset[int]:
@@ -99,6 +105,10 @@ class Entries:
                     _warn(title, pinned)
         while len(self.by_key) >= MOST_SIGNATURES:
             self.by_key.pop(next(iter(self.by_key.copy())), None)
+        most = MOST_OF_CLASSES if call.objects else MOST_VARIANTS
+        if call.objects and len(self.by_key.get(key, ())) >= most:
+            self.pins.setdefault(self._weakened(call.key), {})
+            key = _own_key(call, key)
         existing = self.by_key.get(key)
         stored: Entry | Paths = entry
         if entry.trace.branches:
@@ -108,7 +118,7 @@ class Entries:
                     self._prune()
                     return
             stored = Paths(entry)
-        self.by_key[self._weakened(key) if existing is None else key] = [stored, *(existing or ())[: MOST_VARIANTS - 1]]
+        self.by_key[self._weakened(key) if existing is None else key] = [stored, *(existing or ())[: most - 1]]
         self._prune()
 
     def serve(self, record: Record) -> None:
@@ -149,6 +159,11 @@ class Entries:
 
 def _pinned_key(call: Signature, indices: tuple[int, ...]) -> Any:
     return call.key, indices, tuple([call.leaves[k] for k in indices])
+
+
+def _own_key(call: Signature, key: Any) -> Any:
+    """Return the key of programs that serve only the objects of a call."""
+    return key, OBJECT, tuple(map(Identity, call.objects))
 
 
 def _warn(title: str, pinned: Sequence[Pinned]) -> None:

@@ -52,6 +52,8 @@ METHOD = 32
 """The offset in a callable of the function that its bound methods call."""
 FUNCTION, INSTANCE = 24, 32
 """Offsets in a bound method: its function and its instance."""
+BOUND_FUNCTION = 16
+"""The offset in a bound method of Python's of its function."""
 DESCRIPTOR = 272
 """The offset in a type of the function called when an attribute of this type is read."""
 
@@ -335,6 +337,16 @@ def _test_references() -> bool:
     return was and word_at(id(reference) + REFERENT) == id(None)
 
 
+def _test_bound_methods() -> bool:
+    method = _Bound().method
+    return word_at(id(method) + BOUND_FUNCTION) == id(_Bound.method)
+
+
+class _Bound:
+    def method(self) -> None:
+        pass
+
+
 def _test_callables() -> bool:
     class Probe(Called):
         __slots__ = ("__dict__", "__weakref__", "held", "method")
@@ -373,6 +385,7 @@ _TESTS: dict[str, Callable[[], bool]] = {
     "the object of a weak reference": _test_references,
     "the flags of a type": _flags_match,
     "the slots of a callable": _test_callables,
+    "the function of a bound method": _test_bound_methods,
     "what reads an attribute": _test_descriptors,
     "the functions of arrays": _test_dtypes,
 }

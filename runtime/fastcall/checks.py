@@ -112,8 +112,10 @@ def check_node(f: Entrance, node: Word, x: Word, registers: Word) -> None:
         f.ret(f.eq(f.python("i32", "PyObject_RichCompareBool", x, a, Word("2", "i32")), 1))
     with f.unless(f.same(type, f.field("node", node, "type"))):
         f.ret(no)
-    with f.case(kind, Node.EXACT):
+    with f.case(kind, Node.EXACT, Node.OBJECT):
         f.ret(yes)
+    with f.case(kind, Node.METHOD):
+        f.ret(f.same(f.load(x, abi.BOUND_FUNCTION, "ptr"), a))
     with f.case(kind, Node.NUMBER):
         overflow = f.words(1)
         integer = f.python("i64", "PyLong_AsLongLongAndOverflow", x, overflow)
@@ -216,6 +218,29 @@ def read_one(f: Entrance, kind: Word, a: Word, b: Word) -> None:
     f.ret(result.get())
 
 
+@part("ptr", "i64", "ptr", "ptr", "i64")
+def read_inside(f: Entrance, kind: Word, owner: Word, name: Word, index: Word) -> None:
+    """(kind, object, attribute or key, index) -> an attribute or item, held; null if there is none."""
+    result = f.variable(NULL)
+    with f.case(kind, Reading.OF):
+        result.set(f.python("ptr", "PyObject_GetAttr", owner, name))
+        with f.when(f.is_null(result.get())):
+            forget_error(f)
+        f.ret(result.get())
+    with f.case(kind, Reading.VALUE_OF):
+        result.set(f.python("ptr", "PyDict_GetItemWithError", owner, name))
+        with f.when(f.is_null(result.get())):
+            forget_error(f)
+    with f.unless(f.eq(kind, Reading.VALUE_OF)), f.when(f.lt(index, f.load(owner, abi.SIZE))):
+        items = f.variable(f.at(owner, abi.ITEMS))
+        with f.when(f.same(f.type_of(owner), f.api("list"))):
+            items.set(f.load(owner, abi.ITEMS, "ptr"))
+        result.set(f.item(items.get(), index, "ptr"))
+    with f.unless(f.is_null(result.get())):
+        f.incref(result.get())
+    f.ret(result.get())
+
+
 @part("i1", "ptr", "ptr", is_inline=True)
 def is_expected(f: Entrance, guard: Word, x: Word) -> None:
     """(guard, object or null) -> whether it is the expected object, or, by value, an equal number or text of the same type."""
@@ -272,12 +297,20 @@ def outside(f: Entrance, record: Word, registers: Word) -> None:
     count = f.field("record", record, "read_count")
     watch = f.field("record", record, "watch")
     with f.unless(f.is_null(watch)):
-        _watched(f, watch, own, count)
+        _watched(f, watch, registers, f.field("record", record, "watched"), own, count)
     reads = f.field("record", record, "reads")
     for k in f.each(count):
         read = f.row("read", reads, k)
-        fields = [f.field("read", read, "kind"), f.pointer("read", read, "a"), f.pointer("read", read, "b")]
-        value = f.use(read_one, *fields)
+        kind, name = f.field("read", read, "kind"), f.pointer("read", read, "b")
+        result = f.variable(NULL)
+        is_inside = f.ge(kind, int(Reading.OF))
+        with f.when(is_inside):
+            owner = f.item(registers, f.field("read", read, "a"), "ptr")
+            with f.when(f.same(f.type_of(owner), f.pointer("read", read, "type"))):
+                result.set(f.use(read_inside, kind, owner, name, f.field("read", read, "index")))
+        with f.unless(is_inside):
+            result.set(f.use(read_one, kind, f.pointer("read", read, "a"), name))
+        value = result.get()
         with f.when(f.is_null(value)):
             for n in f.each(k):
                 f.decref(f.item(own, n, "ptr"))
@@ -286,10 +319,10 @@ def outside(f: Entrance, record: Word, registers: Word) -> None:
     f.ret(Word("true", "i1"))
 
 
-def _watched(f: Entrance, watch: Word, own: Word, count: Word) -> None:
+def _watched(f: Entrance, watch: Word, arguments: Word, watched: Word, own: Word, count: Word) -> None:
     """Store the values in the list that a trace's watch returns, held; return false from the function if it returns None."""
     no = Word("false", "i1")
-    values = f.python("ptr", "PyObject_Vectorcall", watch, NULL, 0, NULL)
+    values = f.python("ptr", "PyObject_Vectorcall", watch, arguments, watched, NULL)
     with f.when(f.is_null(values)):
         f.ret(no)
     is_list = f.same(f.type_of(values), f.api("list"))
@@ -308,4 +341,4 @@ def _watched(f: Entrance, watch: Word, own: Word, count: Word) -> None:
     f.ret(Word("true", "i1"))
 
 
-PARTS: list[Part] = [mix, hash_of_call, check_keys, check_node, check, read_one, is_expected, guard_holds, outside]
+PARTS: list[Part] = [mix, hash_of_call, check_keys, check_node, check, read_one, read_inside, is_expected, guard_holds, outside]

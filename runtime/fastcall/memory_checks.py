@@ -117,6 +117,9 @@ def demand_holds(f: Entrance, demand: Word, registers: Word) -> None:
     with f.case(kind, Demand.APART):
         f.ret(f.use(are_apart, a, f.field("demand", demand, "b"), registers))
     x = f.item(registers, f.field("demand", demand, "register"), "ptr")
+    with f.case(kind, Demand.SAME, Demand.OTHER):
+        is_same = f.same(x, f.item(registers, f.field("demand", demand, "a"), "ptr"))
+        f.ret(f.eq(is_same, f.eq(kind, Demand.SAME)))
     with f.case(kind, Demand.SINGLE):
         f.ret(f.use(is_single, x, f.field("demand", demand, "a")))
     with f.case(kind, Demand.STRIDES):

@@ -12,7 +12,7 @@ from enum import IntEnum
 RECORD = (
     "owner", "positional", "keywords", "names",
     "registers", "nodes", "node_count", "has_inside",
-    "guards", "guard_count", "reads", "read_count", "watch",
+    "guards", "guard_count", "reads", "read_count", "watch", "watched",
     "attempt", "countdown", "warm", "state",
     "mode", "took", "frame", "busy", "frame_bytes", "filled_bytes", "arena_bytes", "arena_context", "arena_malloc", "arena_free",
     "fills", "fill_count", "frame_fills", "frame_fill_count",
@@ -23,22 +23,23 @@ RECORD = (
     "creation", "created", "lacking",
 )  # fmt: skip
 """``owner``: the Python object that owns the tables. ``names``: of ``keywords`` arguments. ``watch``: the function that reads
-all captures in Python, or 0. ``attempt``: the function that serves a call. ``countdown``: the number of calls after which
-``warm`` is called. ``state``: the addresses of Python's and NumPy's functions. ``mode``: below 0, Python's lock is released
-while the program runs; above 0 too, and the run is timed; at 0 it is kept. ``took``: the nanoseconds of the shortest timed
-run. ``filled_bytes``: the bytes of a frame that are initialised before a call; the rest is for temporaries. ``has_inside``:
-0 without containers, 2 if their items are always held. ``arena_*``: memory for temporaries outside the frame. ``finish``:
-the function that builds the result in Python, or 0. ``failed``: the function called with a status. ``demands``:
-requirements on the memory of arrays. ``puts``: arrays that are filled when the result is built. ``creation``: the offset in
-the frame of a ``CREATION``, or 0; ``created``: the positions of the results that the program creates, in their order;
-``lacking``: the function called with the address of a table of extents for which no array could be created."""
+all captures in Python, or 0, and ``watched`` the number of arguments of the call that it gets. ``attempt``: the function that
+serves a call. ``countdown``: the number of calls after which ``warm`` is called. ``state``: the addresses of Python's and
+NumPy's functions. ``mode``: below 0, Python's lock is released while the program runs; above 0 too, and the run is timed; at 0
+it is kept. ``took``: the nanoseconds of the shortest timed run. ``filled_bytes``: the bytes of a frame that are initialised
+before a call; the rest is for temporaries. ``has_inside``: 0 without containers, 2 if their items are always held.
+``arena_*``: memory for temporaries outside the frame. ``finish``: the function that builds the result in Python, or 0.
+``failed``: the function called with a status. ``demands``: requirements on the memory of arrays. ``puts``: arrays that are
+filled when the result is built. ``creation``: the offset in the frame of a ``CREATION``, or 0; ``created``: the positions of
+the results that the program creates, in their order; ``lacking``: the function called with the address of a table of extents
+for which no array could be created."""
 CREATION = ("record", "results", "thread")
 """The state of a call whose program creates results: its record, the registers of its results, and, while Python's lock is
 released, the state of its thread."""
 
 NODE = ("kind", "type", "a", "b", "c", "first", "count", "spare")
 GUARD = ("kind", "a", "b", "expected", "tag", "by_value")
-READ = ("kind", "a", "b", "spare")
+READ = ("kind", "a", "b", "type", "index")
 FILL = ("kind", "register", "target", "extra")
 RESULT = ("kind", "dtype", "rank", "shape", "offset", "allocate")
 BUILD = ("kind", "a", "b", "place")
@@ -86,6 +87,10 @@ class Node(IntEnum):
     """any object"""
     RANGE = 13
     """an int of at most b bits, 32 or 64"""
+    OBJECT = 14
+    """of the type; its attributes are read"""
+    METHOD = 15
+    """of the type, a bound method, of the function a"""
 
 
 class Guard(IntEnum):
@@ -110,6 +115,12 @@ class Reading(IntEnum):
     ITEM = 1
     ATTRIBUTE = 3
     THROUGH = 4
+    OF = 5
+    """attribute b of the object in register a, an argument or an object read before, which must have the type ``type``"""
+    ITEM_OF = 6
+    """item number ``index`` of the tuple or list in register a, which must have the type ``type``"""
+    VALUE_OF = 7
+    """the item with key b of the dict in register a"""
 
 
 class Fill(IntEnum):
@@ -180,7 +191,7 @@ CONTAINERS = (Build.TUPLE, Build.LIST, Build.DICT, Build.CALL, Build.FIELDS, Bui
 
 
 class Demand(IntEnum):
-    """A requirement on the memory of an array in a register; if it does not hold, the call goes to Python."""
+    """A requirement on the memory of an array in a register, or on an object; if it does not hold, the call goes to Python."""
 
     WRITEABLE = 1
     READONLY = 2
@@ -190,6 +201,10 @@ class Demand(IntEnum):
     """no two elements share memory; a: the bytes of one"""
     APART = 5
     """of the b arrays a, none that is written shares memory with another"""
+    SAME = 6
+    """it is the object in register a"""
+    OTHER = 7
+    """it is another object than that in register a"""
 
 
 def size(fields: tuple[str, ...]) -> int:

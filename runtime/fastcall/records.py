@@ -91,8 +91,9 @@ class Description:
     nodes: Sequence[NodeOf]
     has_inside: int
     guards: Sequence[tuple[Guard, Any, Any, Any, bool]]
-    reads: Sequence[tuple[Reading, Any, Any]]
-    watch: Callable[[], Any] | None
+    reads: Sequence[tuple[Reading, Any, Any, Any]]
+    watch: Callable[..., Any] | None
+    watched: int
     outside: int
     sources: Sequence[Source]
     leaves: Sequence[int]
@@ -219,9 +220,19 @@ class Record:
         for kind, a, b, expected, by_value in description.guards:
             last = 0 if expected is NO_ITEM else id(None) if expected is None else self._id(expected)
             guards.append([tagged if kind is Guard.ITEM else kind, self._id(a), self._id(b), last, 0, by_value])
-        reads = [[kind, self._id(a), self._id(b), 0] for kind, a, b in description.reads]
+        reads = [
+            [kind, a if kind >= Reading.OF else self._id(a), *self._name_or_index(kind, b, owner_class)]
+            for kind, a, b, owner_class in description.reads
+        ]
         self.words |= {"guards": self._named("guards", guards), "guard_count": len(guards), "watch": self._id(description.watch)}
+        self.words["watched"] = description.watched
         self.words |= {"reads": self._named("reads", reads), "read_count": description.outside}
+
+    def _name_or_index(self, kind: Reading, b: Any, owner_class: Any) -> tuple[int, int, int]:
+        """Return the words of a read after the first two."""
+        if kind is Reading.ITEM_OF:
+            return 0, self._id(owner_class), b
+        return self._id(b), self._id(owner_class), 0
 
     def _run(
         self, description: Description, executable: Executable | None, instance: Instance | None, native: Entrance | None

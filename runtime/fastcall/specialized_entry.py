@@ -35,18 +35,19 @@ MOST_FRAME, MOST_STEPS, MOST_REGISTERS = 1 << 12, 8, 32
 """The largest frame in bytes, number of steps and number of registers of a program that is specialised."""
 
 _NUMBERS = (
-    "positional", "keywords", "registers", "node_count", "has_inside", "guard_count", "read_count", "watch", "frame_bytes",
-    "filled_bytes", "arena_bytes", "fill_count", "frame_fill_count", "steps", "result_count", "first_result", "build_count",
+    "positional", "keywords", "registers", "node_count", "has_inside", "guard_count", "read_count", "watch", "watched",
+    "frame_bytes", "filled_bytes", "arena_bytes", "fill_count", "frame_fill_count", "steps", "result_count", "first_result",
+    "build_count",
     "finish", "leaf_count", "demand_count", "put_count", "creation",
 )  # fmt: skip
 _FIELDS = {
-    "nodes": ("kind", "b", "first", "count"), "guards": ("kind", "by_value"), "reads": ("kind",), "fills": TABLES["fill"],
+    "nodes": ("kind", "b", "first", "count"), "guards": ("kind", "by_value"), "reads": ("kind", "index"), "fills": TABLES["fill"],
     "frame_fills": TABLES["fill"], "results": ("kind", "rank", "offset"), "build": ("kind", "place"),
 }  # fmt: skip
 _TABLE = {"nodes": "node", "guards": "guard", "reads": "read", "fills": "fill", "frame_fills": "fill", "results": "result"}
 _NODES = frozenset((
     Node.ARRAY, Node.EXACT, Node.SAME, Node.EQUAL, Node.WEAK, Node.SEQUENCE, Node.LIST, Node.DICT, Node.NUMBER,
-    Node.ANY, Node.RANGE,
+    Node.ANY, Node.RANGE, Node.OBJECT, Node.METHOD,
 ))  # fmt: skip
 _RESULTS = frozenset((Result.SMALL, Result.LARGE, *NUMBERS))
 _BUILDS = frozenset((Build.RESULT, Build.REGISTER, Build.OBJECT, Build.COPY, Build.TUPLE, Build.LIST, Build.DICT, Build.SELECTED))

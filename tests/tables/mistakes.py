@@ -1272,13 +1272,14 @@ pb.grad(loss)(np.arange(3))
 === with respect to a Python int
 pb.grad(lambda x: x * x)(3)
 
-=== with respect to an object of a class
+=== with respect to an object with an int
 class Model:
     def __init__(self):
         self.w = np.ones(3)
+        self.power = 2
 
 def loss(model, x):
-    return np.sum(model.w * x)
+    return np.sum(model.w * x**model.power)
 
 pb.grad(loss)(Model(), np.arange(3.0))
 

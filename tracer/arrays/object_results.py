@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pullback.tracer.arrays.tree import Container, container_of, real_class, register
+from pullback.tracer.arrays.tree import Container, TreeDef, container_of, real_class, register, structure_of
+from pullback.tracer.user_code.ownership import attribute_names
 
 _OWN_WAYS = ("__new__", "__getstate__", "__reduce__", "__reduce_ex__", "__del__", "__getattribute__")
 """The methods of a class by which its objects may be more than their attributes."""
@@ -31,6 +32,28 @@ def is_object_result(value: Any) -> bool:
 
 
 _HEAP_TYPE = 1 << 9
+
+
+class _Flattened:
+    """The leaves of a tree, as in ``tree``, in which the objects that the traced function made are trees of their attributes."""
+
+    __slots__ = ("leaves",)
+
+    def __init__(self) -> None:
+        self.leaves: list[Any] = []
+
+    def __call__(self, x: Any) -> TreeDef:
+        if is_object_result(x):
+            names = tuple(attribute_names(x))
+            return TreeDef("dataclass", type(x), names, names, [self(getattr(x, name)) for name in names])
+        return structure_of(x, self.leaves, self)
+
+
+def flatten_with_objects(value: Any) -> tuple[list[Any], TreeDef]:
+    """Return the leaves and the structure of a value of the trace, with those of the objects that the traced function made."""
+    flattened = _Flattened()
+    tree = flattened(value)
+    return flattened.leaves, tree
 
 
 def _object_of(data: tuple[type, Sequence[str]], children: Sequence[Any]) -> Any:

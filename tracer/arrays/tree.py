@@ -16,7 +16,7 @@ import itertools
 import weakref
 from array import array
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MethodType, SimpleNamespace
 from typing import Any
 
@@ -29,7 +29,7 @@ from pullback.tracer.arrays.masked import Selection
 from pullback.tracer.arrays.traced import Appended, Gathers, Keyed, Listed, Tagged, TracedArray
 from pullback.tracer.user_code.array_libraries import OTHER, class_title, library_of
 from pullback.tracer.user_code.errors import TraceError
-from pullback.tracer.user_code.ownership import GENERATED, is_users_class
+from pullback.tracer.user_code.ownership import GENERATED, has_users_attributes, is_users_class
 
 _NUMBERS = (bool, int, float, complex, Size, Number)
 _LEAVES = frozenset({np.ndarray, TracedArray, *_NUMBERS})
@@ -195,8 +195,15 @@ class OnlyAppended:
     __slots__ = ()
 
 
+_STAND_IN = "__pullback_stand_in__"
+"""An attribute of the classes of the stand-ins for outside objects in a trace."""
 EQUAL: set[type] = set()
 """Classes whose objects are compared by equality although they have a dict. Filled by ``pullback``."""
+
+
+def is_stand_in(kind: type) -> bool:
+    """Return whether objects of a class stand for outside objects in a trace."""
+    return _STAND_IN in vars(kind)
 
 
 def static_key(value: Any, by_identity: bool = True) -> Any:
@@ -215,6 +222,8 @@ def static_key(value: Any, by_identity: bool = True) -> Any:
     kind = type(value)
     if kind is Selection:
         raise value.refusal()
+    if is_stand_in(kind):
+        return Identity(value)
     is_array = hasattr(kind, "__array__") and not isinstance(value, np.generic) and not is_users_class(kind)
     if by_identity and (is_array or kind in _BUFFERS):
         raise TraceError(f"a {kind.__module__}.{kind.__name__} is no NumPy array; pass np.asarray of it")
@@ -557,11 +566,33 @@ def leaf_key(x: Any) -> Any:
     return (x.dtype,)
 
 
-def fingerprint(x: Any, leaves: list[Any], key: list[Any]) -> None:
-    """Append the leaves of a tree to ``leaves``, and the part on which a program depends to ``key``.
+class Leaves(list[Any]):
+    """The leaves of a call. ``arguments``: its arguments, by position and by keyword, in which they are. ``objects``: the objects
+    that a trace reads by attributes (see ``is_object``), in the same order as leaves."""
 
-    Two trees have equal keys exactly if their structures and the keys of their leaves are equal. Raises TraceError for a
-    static value without a hash.
+    __slots__ = ("arguments", "objects")
+
+    def __init__(self, arguments: tuple[Sequence[Any], Mapping[str, Any]]) -> None:
+        super().__init__()
+        self.arguments = arguments
+        self.objects: list[Any] = []
+
+
+OBJECT = "object"
+"""The mark, in a key, of an object that is read by attributes, of which the key has the class."""
+
+
+def is_object(kind: type) -> bool:
+    """Return whether objects of a class are read by attributes: those of the user's plain classes, which are no containers."""
+    return has_users_attributes(kind) and _is_known_by_identity(kind)
+
+
+def fingerprint(x: Any, leaves: Leaves, key: list[Any]) -> None:
+    """Append the leaves of a tree to ``leaves``, its objects to ``leaves.objects``, and the part on which a program depends to
+    ``key``.
+
+    Two trees have equal keys exactly if their structures, the keys of their leaves and the classes of their objects are equal.
+    Raises TraceError for a static value without a hash.
     """
     kind = type(x)
     if kind is np.ndarray:
@@ -594,6 +625,9 @@ def fingerprint(x: Any, leaves: list[Any], key: list[Any]) -> None:
             key.append(Mark(x, flat[1], key))
             flat = flat[0]
         fingerprint(flat, leaves, key)
+    elif is_object(kind):
+        leaves.objects.append(x)
+        key += (OBJECT, Identity(kind))
     elif known_by_identity(x):
         key.append(Identity(x))
     else:

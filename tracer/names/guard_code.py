@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import keyword
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
@@ -17,7 +17,16 @@ import numpy as np
 from pullback.ir.core.device_arrays import Remote
 from pullback.tracer.arrays.frame import Called, Captured, Constant, Input
 from pullback.tracer.arrays.tree import ROW_MAJOR, leaf_key
-from pullback.tracer.names.guards import Guard, Read, attribute_of, attribute_through, item_of, same_value
+from pullback.tracer.names.call_objects import CURRENT, all_of, object_of_call
+from pullback.tracer.names.guards import (
+    Guard,
+    Read,
+    attribute_of,
+    attribute_through,
+    function_through,
+    item_of,
+    same_value,
+)
 from pullback.tracer.user_code.ownership import GENERATED
 
 _NUMBERS = (np.ndarray, np.generic, float, int, Remote)
@@ -61,11 +70,12 @@ def _compiled(text: str) -> CodeType:
 
 
 def _function(name: str, lines: Sequence[str], failed: str) -> list[str]:
-    return [f"def {name}():", " try:", *(f"  {line}" for line in lines), f" except Exception: return {failed}"]
+    own = ["  objects = current.objects or traced()"] if any("objects[" in line for line in lines) else []
+    return [f"def {name}():", " try:", *own, *(f"  {line}" for line in lines), f" except Exception: return {failed}"]
 
 
 def _cost(guard: Guard) -> int:
-    return {"identity": 0, "value": 1}.get(guard.how, 2)
+    return {"class": 0, "identity": 1, "value": 2}.get(guard.how, 3)
 
 
 class _Writer:
@@ -73,6 +83,8 @@ class _Writer:
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {"same_value": same_value, "fits": _fits, "ndarray": np.ndarray, "native": native}
+        self._traced: dict[int, Read] = {}
+        self.values |= {"current": CURRENT, "traced": functools.partial(_all_by_index, self._traced)}
         self._names: dict[int, str] = {}
 
     def name(self, value: Any) -> str:
@@ -93,8 +105,13 @@ class _Writer:
                 return f"{self.expression(args[0])}[{self.key(args[1])}]"
             if function is getattr and len(args) == 2 and _is_name(args[1]):
                 return f"{self.name(args[0])}.{args[1]}"
+            if function is object_of_call:
+                self._traced[args[0]] = args[1]
+                return f"objects[{args[0]}]"
             if function is attribute_through and len(args) == 2 and _is_name(args[1]):
-                return f"{self.name(args[0])}().{args[1]}"
+                return f"{self.expression(args[0])}.{args[1]}"
+            if function is function_through and _is_name(args[1]):
+                return f"{self.expression(args[0])}.{args[1]}.__func__"
             if function is attribute_of and _is_name(args[1]):
                 last = self.name(args[2])
                 return f"({last} if (f := {self.name(args[0])}()) is None else f.{args[1]})"
@@ -113,6 +130,13 @@ class _Writer:
             case "value":
                 expected = self.name(guard.expected)
                 return f"((a := {self.expression(guard.read)}) is {expected} or same_value(a, {expected}))"
+            case "class":
+                return f"type({self.expression(guard.read)}) is {self.name(guard.expected)}"
+            case "same":
+                return f"{self.expression(guard.read)} is {self.expression(guard.expected)}"
+            case "distinct" if isinstance(guard.read, functools.partial) and guard.read.func is all_of:
+                reads = guard.read.args[0]
+                return f"len({{{', '.join(f'id({self.expression(read)})' for read in reads)}}}) == {len(reads)}"
         return f"{self.name(guard.holds)}()"
 
     def input(self, source: Captured | Constant | Called, lines: list[str]) -> str:
@@ -140,6 +164,11 @@ class _Writer:
             lines.append(f"if {is_other}: return None")
             lines.append(f"{name} = native({name})")
         return name
+
+
+def _all_by_index(reads: Mapping[int, Read]) -> dict[int, Any]:
+    """Return what reads return, by their indices."""
+    return {index: read() for index, read in reads.items()}
 
 
 def _is_name(text: Any) -> bool:

@@ -32,8 +32,9 @@ class Guard:
     """An outside value on which a trace depends: ``read()`` must still be ``expected``.
 
     ``how``: "identity"; "value" (same type and value); "container" (``container_key``); "plain" (``plain_key``); "type"
-    (``leaf_key`` of an array or number); "state" (an equal dict, as of an object's attributes). ``is_library``: it reads from
-    a library, whose names rarely change.
+    (``leaf_key`` of an array or number); "state" (an equal dict, as of an object's attributes); "class" (of that class); "same"
+    (the object that the read ``expected`` returns); "distinct" (a tuple of which no two are one object). ``is_library``: it
+    reads from a library, whose names rarely change.
     """
 
     read: Read
@@ -71,6 +72,12 @@ class Guard:
                 return is_number and bool(leaf_key(value) == self.expected)
             case "state":
                 return bool(value == self.expected)
+            case "class":
+                return type(value) is self.expected
+            case "same":
+                return value is self.expected()
+            case "distinct":
+                return len(set(map(id, value))) == len(value)
         return value is self.expected
 
 
@@ -106,6 +113,11 @@ def weakly(value: Any) -> Read:
 def attribute_through(owner: Read, name: str, *default: Any) -> Any:
     """Return an attribute of a weakly referenced object; a deleted object has none."""
     return getattr(owner(), name, *default)
+
+
+def function_through(owner: Read, name: str) -> Any:
+    """Return the function of a method of an object."""
+    return getattr(owner(), name).__func__
 
 
 def state_through(owner: Read) -> dict[str, Any]:

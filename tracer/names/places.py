@@ -137,6 +137,10 @@ class Places:
         """Return whether something was stored to an attribute of an object."""
         return any(key[0] == id(owner) for key in self._places)
 
+    def on(self, owner: Any) -> list[Place]:
+        """Return the places that are attributes of an object."""
+        return [target for key, target in self._places.items() if key[0] == id(owner)]
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing was stored."""

@@ -12,7 +12,8 @@ import inspect
 import operator
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cached_property, partial, partialmethod
 from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, NoReturn
@@ -22,7 +23,15 @@ from pullback.tracer.arrays.number_types import MARK, MATCHED
 from pullback.tracer.arrays.replacements import MEMBERS, called, foreign_function
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.names.containers import container
-from pullback.tracer.names.guards import ABSENT, Read, attribute_through, weakly
+from pullback.tracer.names.guards import (
+    ABSENT,
+    Guard,
+    Read,
+    attribute_through,
+    container_key,
+    function_through,
+    weakly,
+)
 from pullback.tracer.names.places import ATTRIBUTE, DELETED, Place
 from pullback.tracer.names.reader import Reader
 from pullback.tracer.user_code.errors import INSTEAD, TraceError
@@ -42,7 +51,7 @@ class Outside:
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        return repr(self._real)
+        return repr(self._names.fixed(self._real))
 
     def __dir__(self) -> list[str]:
         return dir(self._real)
@@ -81,6 +90,19 @@ class Outside:
     def _reader(self, name: str, *default: Any) -> Read:
         """Return a function that reads an attribute again."""
         return partial(getattr, self._real, name, *default)
+
+    def _store(self, name: str, value: Any) -> None:
+        """Store the value of an attribute, DELETED if it is deleted."""
+        real, names, earlier = self._real, self._names, self._found
+        describe = f"{title(real)}.{name}"
+        if "__dict__" in earlier:
+            raise TraceError(f"the traced function stores to {describe}, and uses __dict__ of the object; use its attributes")
+        if names.places.get(real, name) is None:
+            if earlier.get(name, ABSENT) is value:
+                return
+            names.read_again(earlier.get(name), describe)
+        before = partial(self._before, name)
+        names.places.store(real, name, value, lambda: Place(ATTRIBUTE, names.owner(real), name, describe, before))
 
 
 class LibraryModule(Outside):
@@ -133,6 +155,8 @@ class OutsideObject(Outside):
         is_stored = self._names.places.of(self._real)
         if is_stored and not str(sys._getframe(1).f_globals.get("__name__")).startswith("pullback."):
             raise TraceError(f"__dict__ of {title(self._real)}, to which the traced function stores; use its attributes")
+        if id(self._real) in self._names.replaced:
+            return {name: value for name, value in self.attributes().items() if name in self._real.__dict__}
         if "__dict__" in self._found:
             return self._found["__dict__"]
         read = self._reader("__dict__")
@@ -152,22 +176,27 @@ class OutsideObject(Outside):
             return self._described(name, raw)
         target = names.places.get(real, name)
         if target is None:
-            return self._before(name) if names.places.is_empty else self._after_stores(name, raw)
+            is_as_outside = names.places.is_empty and id(real) not in names.replaced
+            return self._before(name) if is_as_outside else self._after_stores(name, raw)
         try:
             return target.cell_contents
         except ValueError:
             raise AttributeError(f"{type(real).__name__!r} object has no attribute {name!r}") from None
 
     def _after_stores(self, name: str, raw: Any) -> Any:
-        """Return an attribute that was not stored, of an object whose class, or another place, was stored to: code of the user's
-        that reads it runs in the trace."""
+        """Return an attribute that was not stored, of an object whose class, or another place, was stored to, or which has other
+        attributes in a region: code of the user's that reads it runs in the trace."""
         real, names = self._real, self._names
+        is_replaced = id(real) in names.replaced
+        if is_replaced and name in names.replaced[id(real)]:
+            return self._before(name)
+        when = "in a function that is differentiated with respect to it" if is_replaced else "after a store; read it before"
         is_own = name in getattr(real, "__dict__", ())
         if not is_own and any(names.places.get(k, name) is not None for k in type(real).__mro__):
             self._check_absent(name)
             return getattr(names.shadow(type(real)), name)
         if isinstance(raw, cached_property) and not is_own:
-            names.check(self._reader(name, ABSENT), ABSENT, f"{title(real)}.{name}", "identity")
+            self._check_absent(name)
             value = names.follow(raw.func)(self)
             self._store(name, value)
             return value
@@ -175,23 +204,27 @@ class OutsideObject(Outside):
         is_hidden = is_own and not hasattr(kind, "__set__")
         if hasattr(kind, "__get__") and kind.__module__ not in sys.stdlib_module_names and not is_hidden:
             if not is_users_object(raw):
-                raise TraceError(f"{title(real)}.{name} is read through a {kind.__name__} after a store; read it before")
+                raise TraceError(f"{title(real)}.{name} is read through a {kind.__name__} {when}")
             if not is_own:
                 self._check_absent(name)
             return self._described(name, raw)
         if raw is None and not is_own and hasattr(type(real), "__getattr__"):
             fallback = inspect.getattr_static(type(real), "__getattr__")
             if not isinstance(fallback, FunctionType):
-                raise TraceError(f"{title(real)}.{name} is read through __getattr__ after a store; read it before")
+                raise TraceError(f"{title(real)}.{name} is read through __getattr__ {when}")
             self._check_absent(name)
             names.same(partial(inspect.getattr_static, type(real), "__getattr__"), f"{title(real)}.__getattr__")
             return MethodType(names.follow(fallback), self)(name)
+        if is_replaced and isinstance(inspect.getattr_static(type(real), "__getattribute__"), FunctionType):
+            raise TraceError(f"{title(real)}.{name} is read through __getattribute__ {when}")
         return self._before(name)
 
     def _check_absent(self, name: str) -> None:
         """Guard that the object has no attribute of its own with a name."""
-        own = weakly(self._real)
-        self._names.check(lambda: name in getattr(own(), "__dict__", ()), False, f"{title(self._real)}.{name}")
+        real, names = self._real, self._names
+        if id(real) not in names.replaced:  # else its attributes are guarded
+            owner = names.owner(real)
+            names.check(lambda: name in getattr(owner(), "__dict__", ()), False, f"{title(real)}.{name}")
 
     def _described(self, name: str, descriptor: Any) -> Any:
         """Return an attribute that a descriptor of the user's reads, whose code runs in the trace."""
@@ -209,6 +242,8 @@ class OutsideObject(Outside):
         names.same(partial(getattr, kind, "__setattr__"), f"{title(real)}.__setattr__")
         if dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
             raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+        if name not in vars(type(self)):
+            type.__setattr__(type(self), name, _AssignedDirectly(name))
         MethodType(names.follow(setter), self)(name, value)
 
     def __delattr__(self, name: str) -> None:
@@ -229,6 +264,50 @@ class OutsideObject(Outside):
         except ValueError:
             raise _deletion_error(kind.__name__, name, isinstance(raw, MemberDescriptorType)) from None
         self._store(name, DELETED)
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the object's own attributes, of which there are the same in each call."""
+        real, names = self._real, self._names
+        guard_attributes(names, real)
+        own = dict.fromkeys(attribute_names(real))
+        own |= dict.fromkeys([target.key for target in names.places.on(real)])
+        values: dict[str, Any] = {}
+        for name in own:
+            target = names.places.get(real, name)
+            with suppress(ValueError):  # a deleted attribute
+                values[name] = self._before(name) if target is None else target.cell_contents
+        return values
+
+    def as_outside(self, name: str, value: Any) -> Any:
+        """Return an attribute, ``value`` in the trace, as it is outside if the function did not store it."""
+        return getattr(self._real, name) if self._names.places.get(self._real, name) is None else value
+
+    def made_class(self) -> Any:
+        """Return the class of objects like this one that the traced function makes."""
+        return self._names.shadow(type(self._real))
+
+    @contextmanager
+    def with_attributes(self, attributes: Mapping[str, Any]) -> Iterator[None]:
+        """Make other values those of attributes in this context, in which the function may store to them."""
+        real, names, earlier = self._real, self._names, self._found.copy()
+        around = names.replaced.get(id(real))
+        names.replaced[id(real)] = {**(around or {}), **attributes}
+        for name, value in attributes.items():
+            target = names.places.get(real, name)
+            if target is None:
+                self._found[name] = value
+            else:
+                target.cell_contents = value
+        try:
+            yield
+        finally:
+            del names.replaced[id(real)]
+            if around is not None:
+                names.replaced[id(real)] = around
+            for name in attributes:
+                self._found.pop(name, None)
+                if name in earlier:
+                    self._found[name] = earlier[name]
 
     def assign(self, name: str, value: Any) -> None:
         """Set an attribute as ``object.__setattr__`` does."""
@@ -255,24 +334,11 @@ class OutsideObject(Outside):
             names.check(partial(getattr, kind, name, ABSENT), ABSENT, describe, "identity")
         self._store(name, value)
 
-    def _store(self, name: str, value: Any) -> None:
-        """Store the value of an attribute, DELETED if it is deleted."""
-        real, names, earlier = self._real, self._names, self._found
-        describe = f"{title(real)}.{name}"
-        if "__dict__" in earlier:
-            raise TraceError(f"the traced function stores to {describe}, and uses __dict__ of the object; use its attributes")
-        if names.places.get(real, name) is None:
-            if earlier.get(name, ABSENT) is value:
-                return
-            names.read_again(earlier.get(name), describe)
-        before = partial(self._before, name)
-        names.places.store(real, name, value, lambda: Place(ATTRIBUTE, weakly(real), name, describe, before))
-
     def _read(self, name: str) -> Any:
         real, names = self._real, self._names
         raw = inspect.getattr_static(type(real), name, None)
         if isinstance(raw, partialmethod):
-            own = weakly(real)
+            own = names.owner(real)
             names.same(lambda: inspect.getattr_static(own(), name), f"{title(real)}.{name}")
             return partial(names.follow(raw.func), self, *raw.args, **raw.keywords)
         value = getattr(real, name)
@@ -280,14 +346,13 @@ class OutsideObject(Outside):
         owner = getattr(value, "__self__", None)
         if function is None or not (owner is real or isinstance(owner, type)):
             return self._resolve(name)
-        method = self._reader(name)
-        names.same(lambda: method().__func__, f"{title(real)}.{name}")
+        names.same(partial(function_through, names.owner(real), name), f"{title(real)}.{name}")
         if not isinstance(value, MethodType):
             return value
         return MethodType(names.follow(function), self if owner is real else names.shadow(owner))
 
     def _reader(self, name: str, *default: Any) -> Read:
-        return partial(attribute_through, weakly(self._real), name, *default)
+        return partial(attribute_through, self._names.owner(self._real), name, *default)
 
     def __copy__(self) -> Any:
         return _copy_of(self, lambda value: value)
@@ -296,14 +361,60 @@ class OutsideObject(Outside):
         return _copy_of(self, partial(copy.deepcopy, memo=memo))
 
     def __eq__(self, other: object) -> Any:
+        if not issubclass(type(other), Outside) and type(other) is type(self._real):
+            self._names.fixed(self._real)
         return self._real is getattr(other, "_real", other)
 
     def __hash__(self) -> int:
-        real = self._real
+        real = self._names.fixed(self._real)
         if "__hash__" in {n for k in users_bases(type(real)) for n in vars(k)}:
             own = weakly(real)
             self._names.check(lambda: hash(own()), hash(real), f"hash({title(real)})")
         return hash(real)
+
+
+class OutsideCallable(Outside):
+    """A compiled function with attributes of the user's, which are outside values."""
+
+    __slots__ = ()
+    __class__ = property(lambda self: type(self._real))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._real(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        real, target = self._real, self._names.places.get(self._real, name)
+        if target is None:
+            is_users_own = name in users_attributes(real) or not (name.startswith("_") or hasattr(type(real), name))
+            return self._before(name) if is_users_own else getattr(real, name)
+        try:
+            return target.cell_contents
+        except ValueError:
+            raise AttributeError(f"{type(real).__name__!r} object has no attribute {name!r}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._store(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        getattr(self, name)
+        self._store(name, DELETED)
+
+    def _read(self, name: str) -> Any:
+        return self._resolve(name)
+
+    def _reader(self, name: str, *default: Any) -> Read:
+        return partial(attribute_through, weakly(self._real), name, *default)
+
+    def __eq__(self, other: object) -> Any:
+        return self._real == getattr(other, "_real", other)
+
+    def __hash__(self) -> int:
+        return hash(self._real)
+
+
+def users_attributes(function: Any) -> list[str]:
+    """Return the names of the attributes that the user set on a compiled function."""
+    return [name for name in vars(function) if not name.startswith("_")]
 
 
 CONVERSIONS: dict[str, Callable[[Any], Any]] = {
@@ -316,6 +427,19 @@ def converted(name: str, result: Any) -> Any:
     return CONVERSIONS[name](result) if name in CONVERSIONS and isinstance(result, TracedArray) else result
 
 
+class _AssignedDirectly:
+    """An attribute of the class of stand-ins by which ``object.__setattr__`` of a stand-in stores to the object."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else instance.__getattr__(self._name)
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        instance.assign(self._name, value)
+
+
 def _special(name: str) -> Any:
     """Return a special method for a stand-in's class, where Python looks it up."""
 
@@ -326,7 +450,7 @@ def _special(name: str) -> Any:
         method = getattr(kind, name)
         if isinstance(method, FunctionType):
             return converted(name, MethodType(names.follow(method), self)(*args, **kwargs))
-        return MethodType(method, self._real)(*args, **kwargs)
+        return MethodType(method, names.fixed(self._real))(*args, **kwargs)
 
     return call
 
@@ -342,6 +466,7 @@ _NOT_SPECIAL = frozenset((
 def stand_in_class(kind: type) -> type[OutsideObject]:
     """Return the class of the stand-ins for objects of a class."""
     members: dict[str, Any] = {"__slots__": (), "__module__": kind.__module__, "__hash__": OutsideObject.__hash__}
+    members["__pullback_stand_in__"] = True
     for base in reversed(kind.__mro__):
         if base is object:
             continue
@@ -352,9 +477,22 @@ def stand_in_class(kind: type) -> type[OutsideObject]:
     return type(kind.__name__, (OutsideObject,), members)
 
 
+def guard_attributes(names: Reader, real: Any) -> None:
+    """Guard the names of an object's attributes, in their order."""
+    owner, expected = names.owner(real), attribute_names(real)
+    if list(getattr(real, "__dict__", ())) == expected:
+        names.guard(Guard(
+            read=partial(attribute_through, owner, "__dict__"), expected=container_key(vars(real)), how="container",
+            describe=f"the attributes of {title(real)}",
+        ))  # fmt: skip
+    else:
+        names.check(lambda: tuple(attribute_names(owner())), tuple(expected), f"the attributes of {title(real)}")
+
+
 def _copy_of(stand_in: OutsideObject, copied: Callable[[Any], Any]) -> Any:
     """Return a copy of an outside object, which belongs to the trace; its attributes are copied by ``copied``."""
-    real = stand_in._real
+    real, names = stand_in._real, stand_in._names
+    guard_attributes(names, real)
     copy_ = object.__new__(stand_in._names.shadow(type(real)))
     for name in attribute_names(real):
         object.__setattr__(copy_, name, copied(getattr(stand_in, name)))

@@ -24,10 +24,12 @@ class Watcher(Protocol):
 class Reader(Protocol):
     """Returns the trace's replacements of outside values, and records the guards that they need.
 
-    ``built``: the classes that the traced function created.
+    ``built``: the classes that the traced function created. ``replaced``: the attributes of objects that have other values in a
+    region that is being traced, by the ids of the objects.
     """
 
     built: set[type]
+    replaced: dict[int, Mapping[str, Any]]
 
     @property
     def builtins(self) -> Mapping[str, Any]:
@@ -64,6 +66,12 @@ class Reader(Protocol):
 
     def shadow(self, kind: type) -> Any:
         """Return the replacement of a class."""
+
+    def owner(self, real: Any) -> Read:
+        """Return a function that returns an outside object: in a call with another object in its place, that one."""
+
+    def fixed(self, real: Any) -> Any:
+        """Return an outside object, guarded to be this one if it is reached through an object of the call."""
 
     def class_of(self, real: Any) -> type:
         """Return the class of an outside value, and guard it."""

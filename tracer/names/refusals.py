@@ -16,6 +16,7 @@ from pullback.tracer.arrays.frame import NO_THREADS
 from pullback.tracer.arrays.make import is_special_array
 from pullback.tracer.arrays.mixed_numbers import has_attribute, is_instance
 from pullback.tracer.arrays.traced import Tagged, TracedArray
+from pullback.tracer.arrays.tree import real_class
 from pullback.tracer.names.proxies import CLOCK, RANDOM, is_clock
 from pullback.tracer.user_code.errors import TraceError
 from pullback.tracer.user_code.ownership import is_users_object, is_users_value
@@ -88,7 +89,7 @@ def traced_isinstance(value: Any, kinds: Any) -> bool | TracedArray:
     """Implement ``isinstance``, with the type of the value for which a traced array stands."""
     if isinstance(value, Tagged):
         return traced_isinstance(value.proved(), kinds)
-    stands_for = getattr(type(value), "stands_for", None)
+    stands_for = getattr(type(value), "stands_for", None) if real_class(type(value)) is type(value) else None
     if stands_for is not None:
         return issubclass(stands_for, kinds)
     if not isinstance(value, TracedArray):

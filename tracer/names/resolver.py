@@ -42,6 +42,7 @@ from pullback.tracer.arrays.replacements import instance_twin, library_twin, rea
 from pullback.tracer.arrays.tables import CLASSES
 from pullback.tracer.arrays.traced import READONLY, Keyed, Listed, Origin, Tagged, TracedArray
 from pullback.tracer.arrays.tree import EQUAL, adopted, as_array, is_array_like, leaf_key, real_class
+from pullback.tracer.names.call_objects import all_of, is_of_call, object_of_call
 from pullback.tracer.names.containers import container, item, mutable
 from pullback.tracer.names.globals import Namespace
 from pullback.tracer.names.guards import (
@@ -61,6 +62,7 @@ from pullback.tracer.names.numpy_namespace import NumpyName
 from pullback.tracer.names.places import AS_BEFORE, ATTRIBUTE, CELL, DELETED, Place, Places, VariablePlace
 from pullback.tracer.names.proxies import (
     Outside,
+    OutsideCallable,
     OutsideDate,
     OutsideMapping,
     OutsideObject,
@@ -68,7 +70,9 @@ from pullback.tracer.names.proxies import (
     Refused,
     module_stand_in,
     stand_in_class,
+    users_attributes,
 )
+from pullback.tracer.names.proxies import title as title_of
 from pullback.tracer.names.refusals import (
     capturable,
     is_cached,
@@ -121,6 +125,7 @@ class Names:
         self.stored_inputs, self.read_whole = stored, read_whole
         self.guards: dict[Any, Guard] = {}
         self.built: set[type] = set()
+        self.replaced: dict[int, Mapping[str, Any]] = {}
         self.loc: Loc | None = None
         self._kept: dict[int, tuple[Any, Any]] = {}
         self._inside: dict[int, tuple[Any, str]] = {}
@@ -137,6 +142,9 @@ class Names:
         self.pinned: dict[int, Pinned] = {}
         self.effects = Effects()
         self._stand_ins: dict[type, type[OutsideObject]] = {}
+        self.of_call: dict[int, int] = {}
+        self._owners: dict[int, tuple[Any, Read]] = {}
+        self._compiled: dict[int, tuple[Any, str]] = {}
         self.builtins = {
             **vars(builtins), **traced_builtins(), **matched_builtins(), "isinstance": traced_isinstance,
             "hasattr": traced_hasattr, "getattr": traced_getattr, "type": TypeTwin(self), "super": SuperTwin(self),
@@ -184,7 +192,7 @@ class Names:
             return value
         if kind is float or isinstance(value, np.generic | np.ndarray | Remote):
             if capturable(value):
-                if kind is not float or value not in _REWRITTEN or self.is_input(describe):
+                if kind is not float or value not in _REWRITTEN or self.is_input(describe) or is_of_call(read):
                     return self._capture(value, read, describe)
             elif isinstance(value, np.ndarray):
                 return self._by_contents(value, read, describe)
@@ -194,7 +202,8 @@ class Names:
             replaced = as_array(value)
             if capturable(replaced):
                 return self._capture(replaced, lambda: as_array(read()), describe)
-        if kind in _INPUTS and describe in self.stored_inputs and (kind is not int or -(2**63) <= value < 2**63):
+        is_input = describe in self.stored_inputs or (kind in _INPUTS and is_of_call(read))
+        if kind in _INPUTS and is_input and (kind is not int or -(2**63) <= value < 2**63):
             return self._capture(value, read, describe)
         if kind is int and -(2**63) <= value < 2**63 and self.is_input(describe):
             return self._capture(value, read, describe)
@@ -202,11 +211,21 @@ class Names:
             return container(self, value, read, describe)
         if kind in (set, bytearray, array):
             return mutable(self, value, read, describe)
-        if guard:
+        if kind in EQUAL:
+            self._compiled[id(value)] = value, describe
+            if describe in self.stored_inputs or users_attributes(value):
+                self.guard(Guard(read=read, expected=value, how="identity", describe=describe))
+                return self._keep(value, lambda v: OutsideCallable(v, self))
+        is_object = (is_of_call(read) or id(value) in self._owners) and self._is_outside(value)
+        if is_object:
+            self._own(value, read, describe)
+        elif guard:
             is_value = kind in EQUAL or isinstance(value, int | float | complex | str | bytes | None)
             how = "value" if is_value else "identity"
             self.guard(Guard(read=read, expected=value, how=how, describe=describe))
         replaced = self.replacement(value, describe)
+        if is_object and not issubclass(type(replaced), OutsideObject):
+            self.guard(Guard(read=read, expected=value, how="identity", describe=describe))
         if isinstance(value, enum.Enum):
             self.shadow(kind)
         elif replaced is value:
@@ -272,6 +291,61 @@ class Names:
             return kind
         return self._keep(kind, lambda k: make_shadow(k, self))
 
+    def take(self, objects: Sequence[Any]) -> None:
+        """Note the objects of the call, and guard which of them are one."""
+        for k, value in enumerate(objects):
+            first = self.of_call.setdefault(id(value), k)
+            if first != k:
+                reads = [functools.partial(object_of_call, index, weakly(value)) for index in (k, first)]
+                self.guard(Guard(read=reads[0], expected=reads[1], how="same", describe=f"argument {title_of(value)}"))
+
+    def _own(self, value: Any, read: Read, describe: str) -> None:
+        """Guard that a read through an object of the call returns an object of the same class, and, of an object met before, that
+        one."""
+        if id(value) in self._owners:
+            known = self._owners[id(value)][1]
+        elif id(value) in self._kept:
+            known = weakly(value)
+        else:
+            self._owners[id(value)] = (value, read)
+            self.guard(Guard(read=read, expected=type(value), how="class", describe=describe))
+            return
+        self.guard(Guard(read=read, expected=known, how="same", describe=describe))
+
+    def owner(self, real: Any) -> Read:
+        """Return a function that returns an outside object: in a call with another object in its place, that one."""
+        return self._owners[id(real)][1] if id(real) in self._owners else weakly(real)
+
+    def fixed(self, real: Any) -> Any:
+        """Return an outside object, guarded to be this one if it is reached through an object of the call."""
+        if id(real) in self._owners:
+            self.check(self._owners[id(real)][1], weakly(real), title_of(real), "same")
+        return real
+
+    def distinct(self) -> list[Guard]:
+        """Return the guards that different objects stay different, where one is reached through an object of the call. Objects of
+        different classes are."""
+        classes: dict[type, list[Any]] = {}
+        for real, stand_in in self._kept.values():
+            if issubclass(type(stand_in), OutsideObject):
+                classes.setdefault(type(real), []).append(real)
+        guards = []
+        for kind, reals in classes.items():
+            if len(reals) > 1 and any(id(real) in self._owners for real in reals):
+                read = functools.partial(all_of, tuple(map(self.owner, reals)))
+                guards.append(Guard(read=read, expected=None, how="distinct", describe=f"the objects of class {kind.__name__}"))
+        reads = [source.read for source, _, _ in self._arrays]
+        if len(reads) > 1 and any(map(is_of_call, reads)) and self.written():
+            read = functools.partial(all_of, tuple(reads))
+            guards.append(Guard(read=read, expected=None, how="distinct", describe="the arrays from outside"))
+        return guards
+
+    def objects_of_call(self) -> list[tuple[Read, Any, Any, str]]:
+        """Return the objects that are reached through objects of the call: how each is read, the object, its stand-in, and its
+        description."""
+        pairs = ((*self._owners[key], self._kept.get(key)) for key in self._owners)
+        return [(read, real, kept[1], title_of(real)) for real, read, kept in pairs if kept is not None]
+
     def _guard_class(self, kind: type) -> None:
         """Guard a class that is used unchanged: its attributes, and the globals that its methods read."""
         for base in users_bases(kind):
@@ -304,7 +378,7 @@ class Names:
             return self._array_class if kind is np.ndarray else kind
         if is_size(value) or kind is Labelled:
             return value.__class__
-        if getattr(kind, "stands_for", None) is np.ndarray:
+        if real_class(kind) is kind and getattr(kind, "stands_for", None) is np.ndarray:
             return self._array_class
         if issubclass(kind, Listed):
             return list
@@ -317,7 +391,8 @@ class Names:
 
     def class_of(self, real: Any) -> type:
         """Return the class of an outside value, guarded, as ``__class__`` can be assigned."""
-        self.same(functools.partial(attribute_through, weakly(real), "__class__"), f"the class of a {type(real).__name__}")
+        if id(real) not in self._owners:
+            self.same(functools.partial(attribute_through, weakly(real), "__class__"), f"the class of a {type(real).__name__}")
         return type(real)
 
     def original(self, value: Any) -> Any:
@@ -332,6 +407,10 @@ class Names:
         """Return the replacement of a static argument: functions are followed, the user's objects read through a stand-in."""
         if value is None or isinstance(value, str | bytes | int | float | complex | tuple | np.generic):
             return value
+        index = self.of_call.get(id(value))
+        if index is not None:
+            read = functools.partial(object_of_call, index, weakly(value))
+            return self.resolve(value, read, f"argument {title_of(value)}")
         return self.resolve(value, lambda: value, type(value).__name__, guard=False)
 
     def scalar(self, parameter: Value, index: int, describe: str, value: Any, is_undecided: bool) -> Known:
@@ -390,6 +469,13 @@ class Names:
                 self.root.wanted_whole.add(describe)
             self.root.wanted_inputs.add(describe)
             raise Restart(f"{describe} changes")
+
+    def attributes_change(self, function: Any) -> None:
+        """Trace the function once more, as one that stores to attributes of a compiled function. Raises TraceError for one with
+        no known name."""
+        if id(function) in self._compiled:
+            self.change_again(self._compiled[id(function)][1])
+        raise TraceError(f"the traced function writes an attribute of the compiled {function.__name__}; return the value instead")
 
     def is_stored(self, describe: str) -> bool:
         """Return whether an earlier trace showed that the function changes a container or stores to a place."""
@@ -496,8 +582,10 @@ class Names:
         self._arrays.clear()
         self.places.clear()
         self._function_attributes.clear()
-        for kept in (self._kept, self._inside, self._namespaces, self._cells, self._captured, self._stand_ins):
+        for kept in (self._kept, self._inside, self._namespaces, self._cells, self._captured, self._stand_ins, self._owners):
             kept.clear()
+        self.of_call.clear()
+        self._compiled.clear()
         self.effects.clear()
         self.builtins, self.guards = {}, {}
         self.root.inputs.clear()
@@ -707,7 +795,7 @@ class Names:
             traced.is_dense = value.layout != "strided"
         elif not isinstance(value, np.ndarray) or (value.dtype.kind in "biu" and value.size <= MOST_STATIC):
             self._captured[parameter] = (read, value, describe)
-            if describe in self.stored_inputs:
+            if describe in self.stored_inputs or (is_of_call(read) and self._is_varying(value, describe)):
                 self._undecided.add(parameter)
             traced.known = (value, frozenset({parameter}))
         if isinstance(value, np.ndarray):
@@ -717,16 +805,24 @@ class Names:
             self._kept[id(value)] = (value, traced)
         return traced
 
+    def _is_varying(self, value: Any, describe: str) -> bool:
+        """Return whether a number of an object is a float that had other values in other calls in which it decided."""
+        return isinstance(value, float | np.inexact) and describe in self.kept_inputs
+
     def _captured_before(self, value: Any, read: Read, describe: str) -> TracedArray | None:
         """Return the existing input for an array captured under another name, guarded by both names being the same array; else
         None."""
         if not isinstance(value, np.ndarray) or id(value) not in self._kept:
             return None
         earlier: TracedArray = self._kept[id(value)][1]
+        original = next((source for source, traced, _ in self._arrays if traced is earlier), None)
+        if original is None:
+            return None
+        if is_of_call(read) or is_of_call(original.read):
+            self.guard(Guard(read=read, expected=original.read, how="same", describe=describe))
+            return earlier
         self.guard(Guard(read=read, expected=value, how="identity", describe=describe))
-        original = next(i for i, p in zip(self.root.inputs, self.root.parameters) if p is earlier.value)
-        if isinstance(original, Captured):
-            self.guard(Guard(read=original.read, expected=value, how="identity", describe=original.describe))
+        self.guard(Guard(read=original.read, expected=value, how="identity", describe=original.describe))
         return earlier
 
     def _by_contents(self, value: Any, read: Read, describe: str) -> Any:

@@ -22,7 +22,7 @@ import numpy as np
 from pullback.ir import NOWHERE, Loc
 from pullback.tracer.arrays.frame import digest
 from pullback.tracer.arrays.traced import Keyed, Listed, Tagged
-from pullback.tracer.arrays.tree import NAMESPACES, container_of
+from pullback.tracer.arrays.tree import NAMESPACES, container_of, is_stand_in
 from pullback.tracer.names.proxies import RANDOM, Outside
 from pullback.tracer.user_code.errors import TraceError, user_loc
 from pullback.tracer.user_code.ownership import attribute_names, is_users, is_users_object, user_frame
@@ -193,7 +193,9 @@ def items_of(value: Any) -> Sequence[tuple[Any, Any]] | None:
     if kind in NAMESPACES or (container_of(kind) is not None and hasattr(value, "__dict__")):
         return list(vars(value).items())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [(f.name, getattr(value, f.name, None)) for f in dataclasses.fields(value)]
+        if is_stand_in(kind):
+            return [(f.name, getattr(value, f.name, None)) for f in dataclasses.fields(value)]
+        return [(name, getattr(value, name)) for name in attribute_names(value)]
     return None
 
 

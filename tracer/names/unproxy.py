@@ -37,7 +37,7 @@ class _Outward:
 
     def value(self, value: Any) -> Any:
         if issubclass(type(value), Outside):
-            return object.__getattribute__(value, "_real")
+            return self.names.fixed(object.__getattribute__(value, "_real"))
         if value is None or isinstance(value, str | bytes | int | float | complex):
             return value
         original = self.names.original(value)

@@ -280,7 +280,7 @@ def _of_library(raw: Any, name: str, bound: Any, owner: type) -> Any:
     if _is_outside(bound) and name in ("__setattr__", "__delattr__"):
         raise TraceError(f"the traced function writes an attribute of <{owner.__name__}>; return the value instead")
     is_native = _is_outside(bound) and not isinstance(raw, FunctionType)
-    return raw.__get__(object.__getattribute__(bound, "_real") if is_native else bound, owner)
+    return raw.__get__(bound._names.fixed(object.__getattribute__(bound, "_real")) if is_native else bound, owner)
 
 
 def _is_outside(value: Any) -> bool:

@@ -15,6 +15,7 @@ from pullback.tracer.names.side_effects import is_same_contents
 from pullback.tracer.stores import ContainersOfCall, class_of, items_in, mutable_of
 from pullback.tracer.transforms.region import Region, as_weak
 from pullback.tracer.user_code.errors import TraceError, user_loc
+from pullback.tracer.user_code.ownership import attribute_names
 
 BY_VALUE = (
     "a list among the arguments of a function that is differentiated gets a length that values decide; return what is new by "
@@ -166,6 +167,12 @@ class ContainerArguments:
             items = list(source) if type(source) is set else list(map(self.converted, source))
             target.clear()
             target.update(items) if type(source) is set else target.extend(items)
+        elif mutable_of(type(target)) is not None and dataclasses.is_dataclass(target):
+            values = {name: self.converted(getattr(source, name)) for name in attribute_names(source)}
+            for name in attribute_names(target):
+                object.__delattr__(target, name)
+            for name, value in values.items():
+                object.__setattr__(target, name, value)
         else:
             source, target = (vars(x) if type(x) in NAMESPACES else x for x in (source, target))
             pairs = [(k, self.converted(x)) for k, x in source.items()]
@@ -187,6 +194,9 @@ def _parts(x: Any) -> tuple[TreeDef, list[Any]]:
         return TreeDef("list", list), list(list.__iter__(x))
     if type(x) in (dict, OrderedDict, defaultdict, Counter):
         return TreeDef("dict", dict), list(x.values())
+    if mutable_of(type(x)) is not None and dataclasses.is_dataclass(x):
+        names = attribute_names(x)
+        return TreeDef("dataclass", type(x), names, tuple(names)), [getattr(x, name) for name in names]
     children: list[Any] = []
 
     def structure(child: Any) -> TreeDef:

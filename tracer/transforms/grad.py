@@ -11,10 +11,11 @@ from typing import Any
 
 from pullback.tracer.arrays.make import as_traced
 from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.arrays.tree import Identity, bare, flatten, is_leaf, paths, unflatten
+from pullback.tracer.arrays.tree import Identity, flatten, is_leaf, unflatten
 from pullback.tracer.trace import Parameters, parameters_of
 from pullback.tracer.transforms.container_arguments import ContainerArguments
-from pullback.tracer.transforms.region import Region, as_weak, enter_differentiated, restore, split_aux
+from pullback.tracer.transforms.object_arguments import DifferentiatedArguments, is_differentiable_object
+from pullback.tracer.transforms.region import Region, as_weak, restore, split_aux
 from pullback.tracer.user_code.errors import TraceError
 from pullback.tracer.user_code.ownership import is_users_object
 
@@ -77,22 +78,21 @@ def gradient_call(
     region = Region()
     region.inner.is_straight = True
     containers = ContainerArguments(region)
+    differentiated = DifferentiatedArguments(region, containers)
     new_args, new_kwargs = list(args), dict(kwargs)
     trees = []
     for which in chosen:
         label = parameters.name(which) if isinstance(which, int) else which
         value = args[which] if isinstance(which, int) else kwargs[which]
-        if flatten(value, key=Identity)[1].kind == "static":
+        if not is_differentiable_object(value) and flatten(value, key=Identity)[1].kind == "static":
             kind = type(value).__name__
             raise TraceError(f"argument {label} is of type {kind}: only floats can be differentiated; {_instead_of(value)}")
-        leaves, tree = flatten(value)
-        entered = [enter_differentiated(region, x, path) for x, path in zip(leaves, paths(tree, label), strict=True)]
-        replaced, tree = containers.copied(value, tree, entered, label), bare(tree)
+        replaced, tree, operands = differentiated.entered(value, label)
         if isinstance(which, int):
             new_args[which] = replaced
         else:
             new_kwargs[which] = replaced
-        trees.append(tree)
+        trees.append((tree, operands))
     rest: list[tuple[int | str, str, Any]] = [(k, parameters.name(k), x) for k, x in enumerate(args) if k not in chosen]
     rest += [(name, name, x) for name, x in kwargs.items() if name not in chosen]
     for which, label, value in rest:
@@ -102,7 +102,8 @@ def gradient_call(
         else:
             new_kwargs[which] = replaced
     containers.begin()
-    value, aux = split_aux(region.call(function, new_args, new_kwargs), has_aux)
+    with differentiated.replaced():
+        value, aux = split_aux(region.call(function, new_args, new_kwargs), has_aux)
     with region.inner.active():
         value = _scalar(value)
     written = region.written()
@@ -117,10 +118,7 @@ def gradient_call(
     containers.store(outside)
     new_aux = containers.converted(aux)
     remaining = results[count + len(written) :]
-    gradients = []
-    for tree in trees:
-        gradients.append(unflatten(tree, remaining[: tree.count]))
-        remaining = remaining[tree.count :]
+    gradients = [unflatten(tree, [remaining[k] for k in operands]) for tree, operands in trees]
     return as_weak(results[0], value), new_aux, gradients[0] if single else tuple(gradients)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from pullback.ir.core.types import ArrayType
 from pullback.ir.passes.editing.activity import dependents
 from pullback.tracer.arrays.make import as_traced, broadcast_to, emit, expand
+from pullback.tracer.arrays.object_results import flatten_with_objects
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import LEAF, TreeDef, bare, flatten, paths, unflatten
 from pullback.tracer.stores import refusing_changes
@@ -104,7 +105,7 @@ class _RowRegion:
     def map(self, call: Callable[[], Any], out_axes: Any) -> Any:
         """Trace ``call()`` for one row, and return its results for all rows."""
         region = self.region
-        leaves, tree = flatten(call())
+        leaves, tree = flatten_with_objects(call())
         tree = bare(tree)
         axes = _axes(tree, out_axes, "out_axes", "the result")
         rows_of = {id(x): target for x, target in zip(region.operands, self.targets, strict=True)}

@@ -53,6 +53,7 @@ def adopt(function: Any) -> None:
     _adopted.add(os.path.dirname(file) + os.sep if is_package else file)
     is_library_file.cache_clear()
     _is_users_file.cache_clear()
+    has_users_attributes.cache_clear()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -126,6 +127,14 @@ def is_users_object(value: Any) -> bool:
     if isinstance(value, (*_NO_OBJECTS, *_VALUES)) or not is_users_class(kind):
         return False
     return hasattr(value, "__dict__") or any("__slots__" in vars(k) for k in users_bases(kind))
+
+
+@functools.lru_cache(maxsize=1024)
+def has_users_attributes(kind: type) -> bool:
+    """Return whether objects of a class are the user's, with attributes (see ``is_users_object``)."""
+    if issubclass(kind, (*_NO_OBJECTS, *_VALUES)) or not is_users_class(kind):
+        return False
+    return kind.__dictoffset__ != 0 or any("__slots__" in vars(k) for k in users_bases(kind))
 
 
 def attribute_names(value: Any) -> list[str]:
