@@ -446,7 +446,7 @@ class Trigonometric(Problem):
 class Bohachevsky(Problem):
     def evaluate(self, x):
         total = 0.0
-        for a, b in zip(x[:-1], x[1:]):
+        for a, b in zip(x[:-1], x[1:]):  # noqa: RUF007
             total += a * a + 2 * b * b - 0.3 * np.cos(3 * np.pi * a) - 0.4 * np.cos(4 * np.pi * b) + 0.7
         return total
 
