@@ -8,7 +8,7 @@ import dis
 import functools
 import itertools
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType
 from typing import Any
 
@@ -62,18 +62,36 @@ def _position(code: CodeType, at: int) -> Any:
 @functools.lru_cache(maxsize=4096)
 def _finally_positions(code: CodeType) -> frozenset[Any]:
     """Return the positions of the calls in ``finally`` clauses, of which the bytecode has a copy for exceptions."""
-    handlers = dis._parse_exception_table(code)  # type: ignore[attr-defined]
-    instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG", "NOP")]
-    index = {i.offset: k for k, i in enumerate(instructions)}
+    handlers, instructions, index = _decoded(code)
     positions: set[Any] = set()
     for target in {h.target for h in handlers}:
         if _of_handler(instructions, index, target) == []:
-            cleanup = {h.target for h in handlers if h.start <= target + 2 < h.end}
-            inside = [h for h in handlers if h.target in cleanup and h.start >= target]
-            positions |= {
-                i.positions for i in instructions if "CALL" in i.opname and any(h.start <= i.offset < h.end for h in inside)
-            }  # fmt: skip
+            positions |= {i.positions for i in _clause(handlers, instructions, target) if "CALL" in i.opname}
     return frozenset(map(tuple, positions))
+
+
+def _clause(handlers: list[Any], instructions: list[dis.Instruction], target: int) -> list[dis.Instruction]:
+    """Return the instructions of a ``finally`` clause whose handler is at an offset."""
+    cleanup = {h.target for h in handlers if h.start <= target + 2 < h.end}
+    inside = [h for h in handlers if h.target in cleanup and h.start >= target]
+    return [i for i in instructions if any(h.start <= i.offset < h.end for h in inside)]
+
+
+def _may_end_otherwise(instructions: Iterable[dis.Instruction]) -> bool:
+    """Return whether a ``finally`` clause may leave its statement itself, by ``break``, ``return`` or an exception."""
+    for i in instructions:
+        if i.opname in ("RAISE_VARARGS", "RETURN_VALUE", "RETURN_CONST", "POP_EXCEPT"):
+            return True
+        if isinstance(i.argval, CodeType) and any(x.opname == "RAISE_VARARGS" for x in dis.get_instructions(i.argval)):
+            return True
+    return False
+
+
+def _decoded(code: CodeType) -> tuple[list[Any], list[dis.Instruction], dict[int, int]]:
+    """Return the table of exceptions of code, its instructions, and their numbers by their offsets."""
+    handlers = dis._parse_exception_table(code)  # type: ignore[attr-defined]
+    instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG", "NOP")]
+    return handlers, instructions, {i.offset: k for k, i in enumerate(instructions)}
 
 
 def _around() -> Iterator[tuple[tuple[Path, ...], Mapping[str, Any]]]:
@@ -100,16 +118,17 @@ def _matches(path: Path, kind: type[Exception], names: Mapping[str, Any]) -> boo
 @functools.lru_cache(maxsize=4096)
 def _statements(code: CodeType, at: int) -> tuple[tuple[Path, ...], ...]:
     """Return the classes of the clauses of each ``try`` statement around the instruction at an offset; none for one with only a
-    ``finally`` clause. A ``with`` statement in code that names ``suppress`` is one that may handle any class."""
-    handlers = dis._parse_exception_table(code)  # type: ignore[attr-defined]
-    instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG", "NOP")]
-    index = {i.offset: k for k, i in enumerate(instructions)}
+    ``finally`` clause, unless that may leave the statement itself. A ``with`` statement in code that names ``suppress`` is one
+    that may handle any class."""
+    handlers, instructions, index = _decoded(code)
     statements: list[tuple[Path, ...]] = []
     while True:
         target = next((h.target for h in handlers if h.start <= at < h.end), None)
         if target is None:
             return tuple(statements)
         paths = _of_handler(instructions, index, target, SUPPRESSES in code.co_names)
+        if paths == [] and _may_end_otherwise(_clause(handlers, instructions, target)):
+            paths = [("BaseException",)]
         if paths is not None:
             statements.append(tuple(paths))
         at = target

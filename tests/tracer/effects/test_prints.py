@@ -428,6 +428,15 @@ def divided_by_functions(q: float) -> float:
     return r
 
 
+def raised_instead(q: float) -> float:
+    try:
+        r = 1.0 / q
+    finally:
+        if q < 1.0:
+            raise ValueError("small")
+    return r
+
+
 def popped(q: float) -> float:
     items: list[float] = []
     while q > 10.0:
@@ -445,7 +454,7 @@ def looked_up(q: float) -> float:
 
 
 @pytest.mark.filterwarnings("ignore::pullback.RetraceWarning")
-@pytest.mark.parametrize("function", [divided, divided_by_functions, popped, looked_up])
+@pytest.mark.parametrize("function", [divided, divided_by_functions, raised_instead, popped, looked_up])
 def test_what_is_printed_before_an_error_and_in_a_finally_clause(function: Callable[..., Any], capsys: Any) -> None:
     compiled = pb.jit(function)
     for q in (1.0, 0.0, 0.25, 0.0, 4.0, 2.0, 1.0):
