@@ -102,14 +102,14 @@ def performed(function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[A
     entries: list[Any] = []
 
     def shown(message: Any, category: Any, filename: str, lineno: int, *others: Any) -> None:
-        entries.append(("warning", category.__name__, str(message), filename, lineno))
+        if not category.__module__.startswith("pullback"):
+            entries.append(("warning", category.__name__, str(message), filename, lineno))
 
     logger, handler = logging.getLogger(LOGGER), Handler(entries)
     logger.handlers, logger.propagate = [handler], False
     logger.setLevel(logging.INFO)
     with redirect_stdout(Record(entries, "out")), redirect_stderr(Record(entries, "err")), warnings.catch_warnings():
         warnings.simplefilter("always")
-        warnings.simplefilter("ignore", pb.RetraceWarning)
         warnings.filterwarnings("ignore", category=RuntimeWarning, message=".*(encountered|invalid value)")
         warnings.showwarning = shown  # type: ignore[assignment]
         try:

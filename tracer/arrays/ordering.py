@@ -14,11 +14,13 @@ from pullback.tracer.arrays.mixed_numbers import tag_type, tag_value
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten, unflatten
 from pullback.tracer.arrays.views import root_of
+from pullback.tracer.syntax.table import PREFIX, operator_called
 from pullback.tracer.user_code.errors import TraceError
 
 ALIAS = "it is an element of a list that is sorted; write into a copy"
 NAN = "a list is sorted by keys that are not a number, whose order no comparison decides; replace them, or use np.argsort"
 """The error of a program for NaN among keys: Python's order depends on its algorithm then."""
+_ITEMS = "a list of elements of several structures or types is sorted as values decide; make them alike"
 _KINDS = "a list is sorted by keys of several structures, or by arrays, as values decide; make the keys alike"
 
 
@@ -45,11 +47,33 @@ def is_undecided_order(keys: Sequence[Any]) -> bool:
 def sorted_items(items: Sequence[Any], keys: Sequence[Any], reverse: Any) -> list[Any]:
     """Return items in the order of their keys. Raises TraceError unless the items have one structure and one type, and the keys
     too."""
-    order = order_of([column for column, *_ in _columns(keys, _KINDS, is_key=True)], reverse)
-    what = "a list of elements of several structures or types is sorted as values decide; make them alike"
-    columns = _columns(items, what)
-    tree = bare(flatten(items[0])[1])
+    order = order_of([column for column, *_ in _columns(_ranked(keys), _KINDS, is_key=True)], reverse)
     freeze(items)
+    result = _reordered(items, order)
+    freeze(result)
+    return result
+
+
+def _ranked(keys: Sequence[Any]) -> list[Any]:
+    """Return keys with numbers of the same order in place of texts."""
+    if all(type(x) is str for x in keys):
+        ranks = {text: k for k, text in enumerate(sorted(set(keys)))}
+        return [ranks[x] for x in keys]
+    if all(type(x) is tuple and len(x) == len(keys[0]) for x in keys):
+        return list(zip(*map(_ranked, zip(*keys, strict=True)), strict=True))
+    return list(keys)
+
+
+def _reordered(items: Sequence[Any], order: TracedArray) -> list[Any]:
+    """Return items of one structure in an order. Tuples may have texts, which become texts of several cases."""
+    tree = bare(flatten(items[0])[1])
+    if type(items[0]) is tuple and any(bare(flatten(item)[1]) != tree for item in items):
+        if all(type(item) is tuple and len(item) == len(items[0]) for item in items):
+            return list(zip(*(_reordered(column, order) for column in zip(*items, strict=True)), strict=True))
+    if all(type(x) is str for x in items):
+        element = operator_called(PREFIX + "element")
+        return [element(list(items), fresh(order[k])) for k in range(len(items))]
+    columns = _columns(items, _ITEMS)
     rows: list[list[TracedArray]] = [[] for _ in items]
     for column, weak, tags in columns:
         ordered = column[order]
@@ -58,9 +82,7 @@ def sorted_items(items: Sequence[Any], keys: Sequence[Any], reverse: Any) -> lis
             row.append(fresh(ordered[k]))
             row[-1].weak = weak
             row[-1].type_tag = None if ordered_tags is None else fresh(ordered_tags[k])
-    result = [unflatten(tree, row) for row in rows]
-    freeze(result)
-    return result
+    return [unflatten(tree, row) for row in rows]
 
 
 def freeze(items: Sequence[Any]) -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from tests.tracer.programs import scalar_programs, structure_programs
+from tests.tracer.programs import idiom_programs, scalar_programs, structure_programs
 
 PROGRAMS = {
-    function.__name__: entry for m in (scalar_programs, structure_programs) for entry in m.PROGRAMS for function in entry[:1]
+    function.__name__: entry for m in (scalar_programs, structure_programs, idiom_programs) for entry in m.PROGRAMS for function in entry[:1]
 }
 
 
@@ -59,7 +59,7 @@ def test_results_and_errors_are_pythons(name: str) -> None:
 
 
 def first_number(value: Any) -> Any:
-    while isinstance(value, tuple):
+    while isinstance(value, tuple | list):
         value = value[0]
     return value
 
