@@ -71,7 +71,7 @@ def mutable(names: Reader, value: Any, read: Read, describe: str) -> Any:
         if known is not None:
             return known
     stand_in = {names.argument(v) for v in value} if isinstance(value, set) else copy.copy(value)
-    if isinstance(value, set) and all(map(_is_plain, value)):
+    if isinstance(value, set) and all(map(_is_fixed, value)):
         return names.copied(value, names.add_container(value, stand_in, read, describe))
     filled = copy.copy(stand_in)
     names.effects.watch_outside(lambda: bool(stand_in == filled), describe)
@@ -93,6 +93,11 @@ def is_mutable(value: Any) -> bool:
 
 def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, int | float | complex | str | bytes)
+
+
+def _is_fixed(value: Any) -> bool:
+    """Return whether an element of a set is a plain value, or a tuple of them."""
+    return _is_plain(value) or (type(value) is tuple and all(map(_is_fixed, value)))
 
 
 def same_items(a: Any, b: Any) -> bool:

@@ -7,8 +7,10 @@ Python looks globals up in a subclass of dict by its ``__getitem__``, but stores
 from __future__ import annotations
 
 import builtins
+import dis
 import functools
 from collections.abc import Callable, Iterator
+from types import CodeType
 from typing import Any
 
 from pullback.tracer.arrays.matched_classes import matched
@@ -18,6 +20,13 @@ from pullback.tracer.names.guards import ABSENT, are_absent
 from pullback.tracer.names.places import AS_BEFORE, DELETED, GLOBAL, Place, VariablePlace
 from pullback.tracer.names.reader import Reader
 from pullback.tracer.syntax.table import operator_called
+
+
+@functools.cache
+def deleted_globals(code: CodeType) -> frozenset[str]:
+    """Return the globals that code, or a function in it, deletes, which Python does without a call."""
+    inside = [deleted_globals(c) for c in code.co_consts if isinstance(c, CodeType)]
+    return frozenset(i.argval for i in dis.get_instructions(code) if i.opname == "DELETE_GLOBAL").union(*inside)
 
 
 class Namespace(dict[str, Any]):
@@ -30,11 +39,12 @@ class Namespace(dict[str, Any]):
         self.names = names
         self.resolved: dict[str, Any] = {}
         self.missed: set[str] = set()
+        self._titles: dict[str, str] = {}
         self._stored_directly = dict(self)
 
     def __getitem__(self, name: str) -> Any:
-        if dict.__contains__(self, name) and name not in self._stored_directly:
-            stored = dict.__getitem__(self, name)
+        if self.is_stored(name):
+            stored = dict.get(self, name, DELETED)
             if stored is DELETED:
                 raise KeyError(name)
             return stored
@@ -56,16 +66,39 @@ class Namespace(dict[str, Any]):
         """Return a global as it is outside."""
         if name not in self.resolved:
             read = functools.partial(self.real.__getitem__, name)
-            self.resolved[name] = self.names.resolve(read(), read, name)
+            self.resolved[name] = self.names.resolve(read(), read, self._title(name))
         return self.resolved[name]
+
+    def _title(self, name: str) -> str:
+        return self._titles.get(name, name)
+
+    def attribute(self, name: str, title: str) -> Any:
+        """Return a global as an attribute of its module, which is ``title`` in errors. Raises KeyError if there is none."""
+        if name not in self.resolved:
+            self._titles.setdefault(name, title)
+        if not self.is_stored(name) and name not in self.real:
+            raise KeyError(name)
+        return self[name]
+
+    def store(self, name: str, value: Any, title: str) -> None:
+        """Store a global as an attribute of its module, DELETED if it is deleted."""
+        if self.is_stored(name) or self.resolved.get(name, AS_BEFORE) is not value:
+            self._titles.setdefault(name, title)
+            dict.__setitem__(self, name, value)
+
+    def is_stored(self, name: str) -> bool:
+        """Return whether the function stored a global, or deleted it."""
+        if not dict.__contains__(self, name):
+            return name in self._stored_directly
+        return dict.__getitem__(self, name) is not self._stored_directly.get(name, AS_BEFORE)
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return the global, or ``default``."""
         return self[name] if self.__contains__(name) else default
 
     def __contains__(self, name: object) -> bool:
-        if dict.__contains__(self, name) and name not in self._stored_directly:
-            return dict.get(self, str(name)) is not DELETED
+        if self.is_stored(str(name)):
+            return dict.get(self, str(name), DELETED) is not DELETED
         if name not in self.real:
             self._miss(str(name))
         return name in self.real
@@ -78,8 +111,8 @@ class Namespace(dict[str, Any]):
 
     def places(self) -> Iterator[tuple[Any, Callable[[], Place]]]:
         """Yield the globals that the function stored, each with its key among the places and a function that makes the place."""
-        for name, value in [*self.items()]:
-            if value is not self._stored_directly.get(name, AS_BEFORE) and name != "__warningregistry__":
+        for name in {**self, **self._stored_directly}:
+            if self.is_stored(name) and name != "__warningregistry__":
                 yield (id(self.real), name), functools.partial(self._place, name)
 
     def _place(self, name: str) -> Place:
@@ -92,12 +125,12 @@ class Namespace(dict[str, Any]):
                 dict.__delitem__(self, name)
 
         def get() -> Any:
-            value = dict.get(self, name, AS_BEFORE)
-            return AS_BEFORE if value is self._stored_directly.get(name, DELETED) else value
+            value = dict.get(self, name, DELETED if name in self._stored_directly else AS_BEFORE)
+            return AS_BEFORE if value is self._stored_directly.get(name, AS_BEFORE) else value
 
-        self.names.read_again(self.resolved.get(name), name)
+        self.names.read_again(self.resolved.get(name), self._title(name))
         before = functools.partial(self._resolved, name)
-        return VariablePlace(GLOBAL, lambda: self.real, name, name, before, get, put)
+        return VariablePlace(GLOBAL, lambda: self.real, name, self._title(name), before, get, put)
 
     def _miss(self, name: str) -> None:
         if not self.missed:

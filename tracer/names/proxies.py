@@ -133,9 +133,29 @@ class LibraryModule(Outside):
 
 
 class UserModule(Outside):
-    """A module of the user's, whose attributes are outside values like globals."""
+    """A module of the user's, whose attributes are the globals of its functions."""
 
     __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._globals().attribute(name, f"{title(self._real)}.{name}")
+        except KeyError:
+            if self._globals().is_stored(name):
+                raise AttributeError(f"module {self._real.__name__!r} has no attribute {name!r}") from None
+            return self._before(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if type(self._real) is not ModuleType:
+            super().__setattr__(name, value)
+        self._globals().store(name, value, f"{title(self._real)}.{name}")
+
+    def __delattr__(self, name: str) -> None:
+        getattr(self, name)
+        self._globals().store(name, DELETED, f"{title(self._real)}.{name}")
+
+    def _globals(self) -> Any:
+        return self._names.namespace(vars(self._real))
 
     def _read(self, name: str) -> Any:
         return self._resolve(name)

@@ -64,6 +64,9 @@ class Reader(Protocol):
     def argument(self, value: Any) -> Any:
         """Return the replacement of a static argument."""
 
+    def namespace(self, real: dict[str, Any]) -> Any:
+        """Return what the functions with some globals have in their place in the trace."""
+
     def shadow(self, kind: type) -> Any:
         """Return the replacement of a class."""
 

@@ -44,7 +44,7 @@ from pullback.tracer.arrays.traced import READONLY, Keyed, Listed, Origin, Tagge
 from pullback.tracer.arrays.tree import EQUAL, adopted, as_array, is_array_like, leaf_key, real_class
 from pullback.tracer.names.call_objects import all_of, is_of_call, object_of_call
 from pullback.tracer.names.containers import container, item, mutable
-from pullback.tracer.names.globals import Namespace
+from pullback.tracer.names.globals import Namespace, deleted_globals
 from pullback.tracer.names.guards import (
     MAX_ITEMS,
     Guard,
@@ -626,9 +626,15 @@ class Names:
 
     # functions
 
+    def namespace(self, real: dict[str, Any]) -> Namespace:
+        """Return what the functions with some globals have in their place in the trace."""
+        if id(real) not in self._namespaces:
+            self._namespaces[id(real)] = Namespace(real, self)
+        return self._namespaces[id(real)]
+
     def _copy(self, function: FunctionType) -> FunctionType:
         real = function.__globals__.real if isinstance(function.__globals__, Namespace) else function.__globals__
-        namespace = self._namespaces.setdefault(id(real), Namespace(real, self))
+        namespace = self.namespace(real)
         code = function.__code__
         if self.root.follows_syntax:
             rewritten = matching.rewritten(code)
@@ -654,6 +660,8 @@ class Names:
             self.root.has_handlers = not self.root.leaves_handlers
             if self.root.sizes is not None:
                 self.root.sizes.is_caught = True
+        for deleted in deleted_globals(code):
+            namespace.store_directly(deleted)
         copy = FunctionType(renamed(code, real).replace(), namespace, function.__name__, None, tuple(new for new, _ in cells))
         self._kept[id(function)] = (function, copy)
         for _, fill in cells:

@@ -226,3 +226,60 @@ def test_a_deletion_of_what_is_not_there_raises_pythons_error(kind: type) -> Non
         assert str(raised.value) == str(expected.value)
     target.last = 3.0
     assert compiled(2.0) == 2.0 and not hasattr(target, "last")
+
+
+CONFIG = """
+n, last, items = 0, None, []
+def count(v):
+    global n, last
+    n += 1
+    last = v
+    return v * n
+def read():
+    return n
+"""
+USER = """
+import {0} as config
+from {0} import count
+def by_function(x):
+    return count(x) + config.n + config.read()
+def by_attribute(x):
+    config.n += 2
+    config.new = x
+    config.items.append(x)
+    setattr(config, "w", [x])
+    return config.read() + config.n * x
+def in_turns(x):
+    before = config.n
+    config.count(x)
+    between = config.n
+    config.n = 10
+    return before, between, config.count(x), config.n, config.last, getattr(config, "absent", 5)
+def deleted(x):
+    config.temporary = x
+    y = config.temporary * 2
+    del config.temporary
+    return y, hasattr(config, "temporary")
+"""
+
+
+@pytest.mark.parametrize("name", ["by_function", "by_attribute", "in_turns", "deleted"])
+def test_attributes_of_a_module_are_the_globals_of_its_functions(name: str, tmp_path: Path) -> None:
+    sides = []
+    for side in ("mine", "plain"):
+        config = module(f"{side}_config", tmp_path, CONFIG)
+        sides.append((config, getattr(module(side, tmp_path, USER.format(f"{side}_config")), name)))
+    (mine, compiled), (plain, expected) = sides
+    compiled = pb.jit(compiled)
+    for x in (0.5, 1.5, 2.5):
+        assert described(compiled(x), {}) == described(expected(x), {})
+        states = [{k: v for k, v in vars(m).items() if not k.startswith("_") and not callable(v)} for m in (mine, plain)]
+        states = [{k: v for k, v in s.items() if k != "np"} for s in states]
+        assert described(states[0], {}) == described(states[1], {})
+
+
+def test_a_store_to_a_module_is_refused_in_rows(tmp_path: Path) -> None:
+    module("rows_config", tmp_path, CONFIG)
+    user = module("rows", tmp_path, USER.format("rows_config"))
+    with pytest.raises(pb.TraceError, match=r"stores to rows_config\.n"):
+        pb.vmap(user.by_attribute)(np.ones(3))
