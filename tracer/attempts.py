@@ -137,18 +137,25 @@ class Failures:
         )  # fmt: skip
         self.defects += [*frame.defects, error]
 
-    def adapts(self, frame: Frame) -> bool:
-        """Return whether an attempt that failed is to be repeated: with other inputs, or, for functions without source, with
+    def adapts(self, frame: Frame, error: BaseException) -> bool:
+        """Return whether an attempt that failed with an error is to be repeated: with other inputs, unless a later attempt may do
+        without, or with keys of outside dicts that values decide, or, for functions without source, with
         Python bools that are True or False, or with one more loop unrolled."""
         if not frame.wanted_inputs <= self.stored_inputs:
             self.stored_inputs |= frame.wanted_inputs
             self.read_whole |= frame.wanted_whole
             return True
-        if not frame.only_added <= self.read_whole:
+        has_rows_later = isinstance(error, TraceError) and error.wants_lists and frame.grows is None
+        has_keys_later = isinstance(error, TraceError) and error.wants_keys and not frame.is_keyed
+        if not frame.only_added <= self.read_whole and not has_rows_later and not has_keys_later:
             self.read_whole |= frame.only_added
             return True
         if frame.wants_finally and not self.finally_acts:
             self.finally_acts = True
+            return True
+        if isinstance(error, TraceError) and error.wants_keys and not frame.plain_dicts <= self.stored_inputs:
+            self.stored_inputs |= frame.plain_dicts
+            self.read_whole |= frame.plain_dicts
             return True
         if frame.needs_truths and not self.settles_truths:
             self.settles_truths = True

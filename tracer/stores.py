@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from pullback.tracer.arrays.frame import Frame
+from pullback.tracer.arrays.frame import Frame, current
 from pullback.tracer.arrays.mixed_numbers import result_of
 from pullback.tracer.arrays.object_results import ObjectResult, is_object_result
-from pullback.tracer.arrays.traced import Appended, Assigned, Keyed, TracedArray, has_rows
+from pullback.tracer.arrays.traced import Appended, Assigned, Keyed, Listed, TracedArray, has_rows
 from pullback.tracer.arrays.tree import (
     LEAF,
     NAMESPACES,
+    Container,
     OnlyAppended,
     TreeDef,
     assembled,
@@ -29,10 +30,11 @@ from pullback.tracer.arrays.tree import (
     container_of,
     is_stand_in,
     real_class,
+    register,
     structure_of,
     unflatten,
 )
-from pullback.tracer.names.places import DELETED, Place, PlaceKind, refusal
+from pullback.tracer.names.places import DELETED, NewVariables, Place, PlaceKind, arrays_of, refusal
 from pullback.tracer.names.side_effects import effect, is_same_contents, items_of
 from pullback.tracer.syntax.table import PREFIX, operator_called
 from pullback.tracer.user_code.errors import TraceError, user_loc
@@ -186,16 +188,22 @@ class Fill:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StoredPlace:
-    """A place of a kind outside, ``key`` of what ``owner()`` returns, to which a call stores."""
+    """A place of a kind outside, ``key`` of what ``owner()`` returns, to which a call stores. ``is_decided``: values decide
+    whether it does."""
 
     kind: PlaceKind
     owner: Callable[[], Any]
     key: Any
     describe: str
     is_deleted: bool
+    is_decided: bool
 
     def store(self, owner: Any, value: Any) -> None:
-        """Store a value, or delete what is there."""
+        """Store a value, or delete what is there. Where values decide it, ``value`` is whether they do, and the value."""
+        if self.is_decided:
+            is_stored, value = value
+            if not is_stored:
+                return
         if self.is_deleted:
             self.kind.delete(owner, self.key)
         else:
@@ -279,11 +287,37 @@ def _with_attributes(copy: Any, record: Mutable) -> Any:
     return {name: getattr(copy, name) for name in attribute_names(copy)} if record is _DATACLASSES else copy
 
 
+def _content_of(target: Place) -> Any:
+    """Return what a call stores in a place, with whether it does if values decide that."""
+    value = None if target.stored is DELETED else target.stored
+    return value if target.is_stored is True else (target.is_stored, value)
+
+
 def items_in(copy: Any) -> Any:
     """Return the items of a container with their keys; for a dict with keys by value, those of the list of its items."""
-    if type(copy) is Assigned:
-        return list(enumerate(copy.pairs))
-    return items_of(copy.entries if isinstance(copy, Keyed) else copy)
+    return items_of(changing_part(copy))
+
+
+def _frame_of_lists(frame: Frame | None) -> Any:
+    """Return the frame whose statements make lists from outside longer: the innermost one that is no block of a statement."""
+    while frame is not None and frame.takes_writes and frame.parent is not None:
+        frame = frame.parent
+    return frame
+
+
+def children_in(copy: Any) -> list[Any]:
+    """Return the items of a container, none of one whose items are rows of arrays."""
+    part = changing_part(copy)
+    items = None if has_rows(part) else items_of(part)
+    return [] if items is None else [x for _, x in items]
+
+
+def changing_part(copy: Any) -> Any:
+    """Return the container of the trace that changes with a copy: for one without contents what is added to it, for a dict with
+    keys by value the list of its items."""
+    if type(copy) is Appended:
+        return copy.new
+    return copy.pairs if type(copy) is Assigned else copy.entries if isinstance(copy, Keyed) else copy
 
 
 def _pattern(containers: Sequence[Any]) -> tuple[int, ...]:
@@ -295,6 +329,7 @@ class ContainersOfCall:
     """The containers of a call's arguments in a trace: the copies on which the function runs.
 
     ``copies`` has for each container, in the order of the arguments, its copy, which is one object for one container.
+    ``in_blocks``: the ids of containers that blocks of branches and loops change.
     """
 
     def __init__(self, frame: Frame) -> None:
@@ -311,6 +346,7 @@ class ContainersOfCall:
         self._before: list[Any] = []
         self._originals: list[Any] = []
         self.is_compared = False
+        self.in_blocks: set[int] = set()
 
     # copies
 
@@ -353,6 +389,8 @@ class ContainersOfCall:
             inner = (*steps, key) if steps is not None and tree.type is dict else None
             children.append(self.copied(child, inside, leaves, read, f"{label}{step.format(key)}", inner))
         copy = assembled(tree, children)
+        if tree.kind == "appended":
+            copy = self._growing(copy)
         if record is not None:
             if tree.kind == "list" and self._frame.root.rolls:
                 copy = operator_called(PREFIX + "list")(copy)
@@ -367,6 +405,19 @@ class ContainersOfCall:
             if tree.type is dict and self._frame.root.rolls:
                 copy = operator_called(PREFIX + "dict")(partial(_same, copy), partial(tuple, copy.items()))
             self.copies[at] = self._copy_of[id(value)] = copy
+        return copy
+
+    def _growing(self, copy: Any) -> Any:
+        """Return a list or dict without contents, to which blocks may add."""
+        if self._frame.root.rolls:
+            with self._frame.active():
+                new: list[Any] = operator_called(PREFIX + "list")([])
+            if isinstance(new, Listed):
+                new.home = _frame_of_lists(current())  # type: ignore[attr-defined]
+            if type(copy) is Appended:
+                copy.new = new
+            else:
+                copy.pairs = new
         return copy
 
     def _named(self, key: Any) -> str:
@@ -417,7 +468,7 @@ class ContainersOfCall:
         record = mutable_of(type(value))
         if copy is None and is_added and record is not None and type(value) in _ADDED:
             record, make = _ADDED[type(value)]
-            copy = self._copy_of[id(value)] = make()
+            copy = self._copy_of[id(value)] = self._growing(make())
         elif copy is None or record is None:
             return None
         else:
@@ -443,8 +494,16 @@ class ContainersOfCall:
                     copy = operator_called(PREFIX + "new")(deque, list(copy))
                 elif type(copy) is dict:
                     copy = operator_called(PREFIX + "dict")(partial(_same, copy), partial(tuple, copy.items()))
+                elif type(copy) in (Counter, OrderedDict, defaultdict):
+                    kind = (type(copy), copy.default_factory) if type(copy) is defaultdict else (type(copy),)
+                    items, copy = list(copy.items()), operator_called(PREFIX + "new")(*kind)
+                    _assign(copy, items)
                 elif type(copy) is set:
                     copy = operator_called(PREFIX + "set")(partial(_same, copy), partial(list, copy))
+            if isinstance(changing_part(copy), Listed):
+                changing_part(copy).home = _frame_of_lists(current())
+        if not is_stored and isinstance(copy, dict | set):
+            self._frame.root.plain_dicts.add(label)
         self._copy_of[id(value)] = copy
         self._add(record, value, copy, f"{self._named(read)}()", label, None, is_outside=True)
         self._before.append(items_in(copy))
@@ -464,9 +523,34 @@ class ContainersOfCall:
             return len(items) > len(before) and is_same_contents(items[: len(before)], before)
         return isinstance(copy, dict) and all(a[0] is b[0] or a[0] == b[0] for a, b in zip(items, before, strict=False))
 
-    def outside_copies(self) -> list[tuple[str, Any, Any]]:
-        """Return the copies of containers from outside, each with its name and the items before the function."""
-        return [(self.labels[k], self.copies[k], self._before[k]) for k in sorted(self._outside)]
+    def outside_copies(self, is_stored: bool = False) -> list[tuple[str, Any, Any]]:
+        """Return the copies of containers from outside, each with its name and the items before the function; with ``is_stored``
+        those that are known to change."""
+        known = self._frame.root.names.is_stored if is_stored else lambda label: True
+        return [(self.labels[k], self.copies[k], self._before[k]) for k in sorted(self._outside) if known(self.labels[k])]
+
+    def join(self, contents: Mapping[int, tuple[Any, Any]], containers: Collection[int]) -> None:
+        """Trace again if a block, since the time of ``contents``, changed a container from outside that was not known to change,
+        or that is none of its state, the ``containers`` by their ids: the function in one case, the statement in the other."""
+        for describe in self.changed_since(contents):
+            self._frame.root.names.change_again(describe)
+        for describe in self.changed_since(contents, containers):
+            raise NewVariables(describe)
+
+    def move_lists(self, frame: Frame, homes: Mapping[int, Any]) -> dict[int, Any]:
+        """Make a frame, or, for lists that are in ``homes`` by their ids, another one, that of the lists from outside, whose
+        statements make them longer. Return the frames of before."""
+        before: dict[int, Any] = {}
+        for _, copy, _ in self.outside_copies():
+            part = changing_part(copy)
+            if isinstance(part, Listed):
+                before[id(part)] = part.home  # type: ignore[attr-defined]
+                part.home = homes.get(id(part), _frame_of_lists(frame))  # type: ignore[attr-defined]
+        return before
+
+    def stored_copies(self) -> list[tuple[str, Any]]:
+        """Return the copies of containers from outside that are known to change, each with its name."""
+        return [(label, copy) for label, copy, _ in self.outside_copies(is_stored=True)]
 
     def is_outside(self, k: int) -> bool:
         """Return whether a container comes from outside."""
@@ -479,16 +563,20 @@ class ContainersOfCall:
     def _title(self, k: int) -> str:
         return self.labels[k] if k in self._outside else f"argument {self.labels[k]}"
 
-    def contents_outside(self) -> dict[int, tuple[Any, Any]]:
-        """Return the copies of containers from outside with their items, by their ids."""
-        return {id(copy): (copy, items_in(copy)) for _, copy, _ in self.outside_copies()}
+    def contents_outside(self, is_stored: bool = False) -> dict[int, tuple[Any, Any]]:
+        """Return the copies of containers from outside with their items, by their ids. ``is_stored``: see ``outside_copies``."""
+        return {id(copy): (copy, items_in(copy)) for _, copy, _ in self.outside_copies(is_stored)}
 
-    def changed_since(self, contents: Mapping[int, tuple[Any, Any]]) -> list[str]:
-        """Return the names of the containers from outside that have other items than at the time of ``contents``."""
+    def changed_since(
+        self, contents: Mapping[int, tuple[Any, Any]], besides: Collection[int] = (), is_stored: bool = False
+    ) -> list[str]:  # fmt: skip
+        """Return the names of the containers from outside that have other items than at the time of ``contents``, ``besides``
+        those of some ids. ``is_stored``: see ``outside_copies``."""
         return [
             describe
-            for describe, copy, items in self.outside_copies()
-            if not is_same_contents(items_in(copy), contents[id(copy)][1] if id(copy) in contents else items)
+            for describe, copy, items in self.outside_copies(is_stored)
+            if id(changing_part(copy)) not in besides
+            and not is_same_contents(items_in(copy), contents[id(copy)][1] if id(copy) in contents else items)
         ]
 
     # changes
@@ -512,7 +600,7 @@ class ContainersOfCall:
         copy, before = self.copies[k], self._before[k]
         if not self._steps[k] or class_of(copy) is not list or has_rows(copy):
             return False
-        items = items_of(copy)
+        items = items_in(copy)
         return items is not None and len(items) > len(before) and is_same_contents(items[: len(before)], before)
 
     def stores(
@@ -523,19 +611,23 @@ class ContainersOfCall:
         containers by ``is``, each container is one argument, and the result has none of ``objects``. ``arrays``: the arrays from
         outside, which are stored as the objects that they are, like ``objects``, those of the call."""
         changed = self.changed()
-        contents = Contents(self.copies)
+        own = [traced for _, _, traced, _ in arrays]
+        contents = Contents(self.copies, Identities(own, places))
         is_one_each = not self.is_compared and _pattern(self.copies) == tuple(range(len(self.copies)))
         if not changed and not places and is_one_each:
-            result_alone = Contents(self.copies)
+            result_alone = Contents(self.copies, Identities((), ()))
             if objects:
                 result_alone.count([result], [])
             if not any(result_alone.has_met(stand_in) for _, _, stand_in, _ in objects):
                 return None
-        stored = [None if target.stored is DELETED else target.stored for target in places]
+        stored = list(map(_content_of, places))
         contents.count([result, *stored], [self.copies[k] for k in changed])
+        outside = [self.copies[k] for k in changed if k in self._outside]
+        in_blocks = [copy for copy in outside if id(changing_part(copy)) in self.in_blocks]
+        contents.refuse_other_names([p.stored for p in places if p.is_variable], in_blocks)
         self._add_outside((*arrays, *objects), contents)
         for k in changed:
-            items = self.copies[k].entries if isinstance(self.copies[k], Keyed) else self.copies[k]
+            items = changing_part(self.copies[k])
             if has_rows(items) and items.holds_objects():
                 error = effect(ROWS_OF_OBJECTS.format(self.labels[k]), user_loc())
                 error.wants_lists = True
@@ -558,7 +650,10 @@ class ContainersOfCall:
             appended=tuple(self._steps[k] or () for k in changed if self._is_longer(k)),
             repeated=frozenset(self._repeated),
             places=tuple(
-                StoredPlace(kind=p.kind, owner=p.owner, key=p.key, describe=p.describe, is_deleted=p.stored is DELETED)
+                StoredPlace(
+                    kind=p.kind, owner=p.owner, key=p.key, describe=p.describe, is_deleted=p.stored is DELETED,
+                    is_decided=p.is_stored is not True,
+                )
                 for p in places
             ),
         )  # fmt: skip
@@ -587,12 +682,59 @@ class Written:
     leaves: list[Any]
 
 
+class OneOf:
+    """An array that a call stores, which is the first of ``arrays`` whose condition holds, else ``rest``."""
+
+    def __init__(self, conditions: Sequence[Any], arrays: Sequence[Any], rest: Any) -> None:
+        self.conditions, self.arrays, self.rest = conditions, arrays, rest
+
+
+def _one_of(count: int, children: Sequence[Any]) -> Any:
+    """Return the array of a call that is stored."""
+    rest = children[-1]
+    return next((array for condition, array in zip(children[:count], children[count:-1], strict=True) if condition), rest)
+
+
+register(
+    Container(
+        type=OneOf,
+        flatten=lambda x: ((*x.conditions, *x.arrays, x.rest), len(x.conditions)),
+        unflatten=_one_of,
+    )
+)
+
+
+class Identities:
+    """Which arrays that a function stores may be one of others: ``outside`` are the arrays from outside, beside arguments."""
+
+    def __init__(self, outside: Sequence[TracedArray], places: Sequence[Place]) -> None:
+        self._outside = {id(x) for x in outside}
+        self._unstored = {(id(x), id(y)) for p in places for x in arrays_of(p.stored) for y in p.unstored_arrays()}
+
+    def others(self, x: TracedArray, met: Collection[int]) -> list[TracedArray]:
+        """Return the arrays of the caller's, and those of ``met`` by their ids, that an array may be one of."""
+        if x.base is not None:
+            return []
+        others = {id(y): y for y in (*x.aliases, *x.sources) if y is not x}
+        return [y for y in others.values() if (self._is_callers(y) or id(y) in met) and (id(x), id(y)) not in self._unstored]
+
+    def _is_callers(self, x: TracedArray) -> bool:
+        return x.argument is not None or id(x) in self._outside
+
+    def choices(self, x: TracedArray, met: Collection[int]) -> list[tuple[TracedArray, TracedArray]]:
+        """Return the arrays of ``others`` that an array is under a condition that is known, each with the condition."""
+        others = {id(y) for y in self.others(x, met)}
+        return [(y, when) for y, when in x.same_as if id(y) in others]
+
+
 class Contents:
     """The structures of values that may have objects in common: ``copies`` and new containers. A leaf that is met again is the
     same leaf. ``shared``: the new containers that are met more than once."""
 
-    def __init__(self, copies: Sequence[Any]) -> None:
+    def __init__(self, copies: Sequence[Any], identities: Identities) -> None:
         self._copies = copies
+        self._identities = identities
+        self._chosen: dict[int, tuple[Any, Any]] | None = None
         self._numbers = {id(copy): k for k, copy in reversed(list(enumerate(copies)))}
         self._times: Counter[int] = Counter()
         self._met: set[int] = set()
@@ -615,6 +757,29 @@ class Contents:
             self._counted(value)
         for value in contents:
             self._counted_below(value)
+
+    def refuse_other_names(self, stored: Sequence[Any], contents: Sequence[Any]) -> None:
+        """Raise TraceError if an array that is stored outside may be one of others, and it is not known where it is. The
+        structures have such arrays as choices from then on."""
+        self._chosen = {}
+        parts = [x for value in contents for x in children_in(value)]
+        for x in (x for value in (*stored, *parts) for x in arrays_of(value)):
+            known = {id(y) for y, _ in self._identities.choices(x, self._met)}
+            if any(id(y) not in known for y in self._identities.others(x, self._met)):
+                raise effect("an array that is stored outside may be one of several, as values decide; store a copy of it", x.loc)
+
+    def _identified(self, x: TracedArray) -> Any:
+        """Return an array, or the choice of those that it may be."""
+        choices = self._identities.choices(x, self._met)
+        if not choices:
+            return x
+        if self._chosen is None:  # these are met, if one is an array from outside
+            self._met.update(id(y) for y, _ in choices)
+            return x
+        if id(x) not in self._chosen:
+            rest = TracedArray(x.type, x.frame, x.value, weak=x.weak, loc=x.loc)
+            self._chosen[id(x)] = x, OneOf([test for _, test in choices], [y for y, _ in choices], rest)
+        return self._chosen[id(x)][1]
 
     def _counted(self, x: Any) -> TreeDef:
         """Count a value if it is a new container, and what is in it; return its structure up to containers met before."""
@@ -651,14 +816,12 @@ class Contents:
     def _without_rows(self, x: Any) -> Any:
         """Return a value; for a list with rows, or a dict with keys by value, what makes one in a call, and for a list that gets
         longer what it gets."""
-        if type(x) is Appended:
-            return x.added()
-        if type(x) is Assigned:
-            return x.pairs
+        if isinstance(x, TracedArray):
+            return self._identified(x) if x.shape or x.is_cell else result_of(x)
+        if type(x) in (Appended, Assigned):
+            return self._without_rows(changing_part(x))
         if type(x) is Counter:
             return dict(x)
-        if isinstance(x, TracedArray):
-            return result_of(x)
         if is_object_result(x):
             if id(x) not in self._rows:
                 names = attribute_names(x)
@@ -699,6 +862,7 @@ def refusing_outside(frame: Frame) -> Iterator[None]:
     for describe in () if frame.takes_stores else stores.changed_since(before):
         names.change_again(describe)
         raise refusal(describe, frame)
+
 
 
 MOST_LENGTHS = 4

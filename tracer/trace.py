@@ -345,12 +345,12 @@ def trace(
                     return replace(result, followed=followed) if followed else result
                 failures.discard(attempt)
             except Restart as restart:
-                if failures.adapts(frame):
+                if failures.adapts(frame, restart):
                     continue
                 message = f"a list that grows is changed where no statement provides for it ({restart})"
                 failures.add(attempt, frame, TraceError(message))
             except Exception as error:
-                if failures.adapts(frame):
+                if failures.adapts(frame, error):
                     continue
                 failures.add(attempt, frame, error)
                 if attempt.is_of_call(error, failures):

@@ -158,11 +158,13 @@ class Frame:
     arguments that the function tried to write. ``order``: how many derivatives may be taken of what is traced here;
     ``customs``: the functions with their own derivative rules whose rules are being traced. ``strides`` are the strides of a
     root's arguments, ``pinned_strides`` those on which the trace depends, and ``short`` the indices of arguments that are ints
-    of at most 32 bits in it. ``sources`` are the definitions of a region's parameters that are the same at each run of it;
-    ``outcomes`` are a root's interpreted values; ``stores``: the copies of the containers of arguments (``tracer/stores.py``);
+    of at most 32 bits in it. ``unchecked``: parameters of a loop's iteration, Python ints of 64 bits to which little is added
+    without a check (``tracer/arrays/python_ints.py``). ``sources`` are the definitions of a region's parameters that are the
+    same at each run of it; ``outcomes`` are a root's interpreted values; ``stores``: the copies of the containers of arguments
+    (``tracer/stores.py``);
     ``wanted_inputs``: in a root, the names of places to which the function stores, whose numbers must be inputs, and of
     containers that it changes; ``wanted_whole``: of those to which it does not only add, and ``only_added``: of those whose
-    contents are not read.
+    contents are not read; ``plain_dicts``: of the dicts and sets from outside that are not known to change.
     ``traces_made``: in a root, arrays that functions create from static values are traced too, and ``has_static_arrays``: there
     were such arrays, and they are not; ``follows_syntax``: functions are rewritten, so that values may decide branches and loops
     (False: where that failed; None: it is not demanded), ``is_rewritten``: there was such a function, ``rolls``: those that run
@@ -237,6 +239,7 @@ class Frame:
         self.selected: dict[Value, Operand] = {}
         self.slices: dict[Any, Any] = {}
         self.sources: dict[Value, Source] = {}
+        self.unchecked: set[Value] = set()
         self.facts: dict[int, tuple[Any, frozenset[int]]] = {}
         self.tests: dict[int, Any] = {}
         self.has_choices = self.has_handlers = self.leaves_handlers = self.finally_acts = self.wants_finally = False
@@ -264,6 +267,7 @@ class Frame:
         self.wanted_inputs: set[str] = set()
         self.wanted_whole: set[str] = set()
         self.only_added: set[str] = set()
+        self.plain_dicts: set[str] = set()
         self.sizes: Sizes | None = None
         self.arrays_read: set[int] = set()
         self.followed: list[Operand] = []

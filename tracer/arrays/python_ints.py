@@ -32,6 +32,8 @@ MAX_TRIP_COUNT = 2**48
 """Upper bound of a loop's trip count: three days of iterations of a nanosecond each."""
 CARRIED_STEP = 2**16
 """Largest growth per iteration of a carried int that is not checked: 2**47 iterations would be needed to exceed 64 bits."""
+ROOM = 2**62
+"""Largest size of an int to which a loop adds such steps."""
 MAX_EXTENT = 2**48
 """Upper bound of any extent."""
 MESSAGE = "a Python integer that the function computes has more than 64 bits, which compiled code does not hold; use floats"
@@ -201,7 +203,10 @@ def keep_exact(
         result.bounds = (low, high)
         return
     result.bounds = (LEAST, GREATEST)  # not the part of low ... high: where the check fails, the result has wrapped around
-    if ufunc in (np.add, np.subtract) and any(_is_carried(x) and _size(b) <= CARRIED_STEP for x, b in zip(xs, reversed(ranges))):
+    carried = [x for x, b in zip(xs, reversed(ranges)) if _is_carried(x) and _size(b) <= CARRIED_STEP]
+    if ufunc in (np.add, np.subtract) and carried:
+        for x in carried:
+            _note_unchecked(x)
         return
     frame = frame_of(*xs)
     is_retraced = is_known and frame.parent is None and frame.sizes is None and _takes_short.get()
@@ -212,6 +217,24 @@ def _is_carried(x: TracedArray) -> bool:
     """Return whether an int is the carry of a loop's iteration."""
     frame: Frame | None = x.frame
     return x.literal is None and x.bounds is None and frame is not None and bool(frame.sealed) and x.value in frame.parameters
+
+
+def _note_unchecked(x: TracedArray) -> None:
+    """Note that little is added to the carry of a loop's iteration without a check."""
+    assert x.frame is not None
+    x.frame.unchecked.add(x.value)
+
+
+def require_room(entry: TracedArray, parameter: TracedArray) -> None:
+    """Emit a check that an int with which a loop starts has few enough bits for what its iterations add to the ``parameter``."""
+    if parameter.frame is None or parameter.value not in parameter.frame.unchecked:
+        return
+    if _is_carried(entry):
+        _note_unchecked(entry)
+        return
+    if _size(bounds_of(entry)) > ROOM:
+        is_within = emit("bitand", emit("ge", entry, literal(-ROOM, np.int64)), emit("le", entry, literal(ROOM, np.int64)))
+        require(is_within, "OverflowError", MESSAGE)
 
 
 _FITS = {np.add: "add_fits", np.subtract: "sub_fits", np.multiply: "mul_fits"}

@@ -204,18 +204,26 @@ class Unread:
 
 
 class Appended(Listed):
-    """A list among the arguments that the function only makes longer: ``UNREAD`` and the elements that it appends."""
+    """A list outside that the function only makes longer: ``UNREAD`` and the list ``new`` of the elements that it appends."""
 
-    __slots__ = ()
+    __slots__ = ("new",)
     rows = None
 
     def __init__(self) -> None:
         super().__init__([UNREAD])
+        self.new: list[Any] = []
 
-    def added(self) -> list[Any]:
-        """Return the elements that were appended. Raises TraceError if the list was changed in another way."""
-        first, *added = list.__iter__(self)
-        return added if first is UNREAD else UNREAD._refuse()
+    def append(self, element: Any) -> None:
+        """Add an element at the end."""
+        self.new.append(element)
+
+    def extend(self, elements: Any) -> None:
+        """Add elements at the end."""
+        self.new.extend(elements)
+
+    def __iadd__(self, elements: Any) -> Any:  # type: ignore[misc]
+        self.new.extend(elements)
+        return self
 
     def _refuse(self, *args: Any, **kwargs: Any) -> Any:
         return UNREAD._refuse()
@@ -248,7 +256,7 @@ class Assigned:
     stands_for = dict
 
     def __init__(self) -> None:
-        self.pairs: list[tuple[Any, Any]] = []
+        self.pairs: list[Any] = []
 
     def __setitem__(self, key: Any, value: Any) -> None:
         _refuse_unhashable(key)
@@ -327,14 +335,15 @@ class TracedArray(Described):
     argument. ``bounds`` of a Python int or float: see ``python_ints``, ``python_floats``. ``version`` counts the writes.
     ``aliases``: arrays that may be this one, as values decide, and ``sources``: the arrays of which it is one; ``chosen``:
     sources, each with the condition under which it is this array, the value of that, and the versions of both then; ``tag``:
-    which of the arrays that a loop exchanges it is, an int. ``is_dense``: an array that is no view is row-major in memory;
+    which of the arrays that a loop exchanges it is, an int; ``same_as``: arrays of before a branch or loop, each with the
+    condition under which this one is the same object. ``is_dense``: an array that is no view is row-major in memory;
     ``layout_of`` is another array with the same memory layout.
     """
 
     __slots__ = (
         "__weakref__", "_value", "aliases", "argument", "base", "bounds", "chosen", "created", "frame", "is_dense", "known",
-        "layout_of", "literal", "loc", "origin", "readonly", "recipe", "seen", "sources", "tag", "type", "type_tag", "version",
-        "weak",
+        "layout_of", "literal", "loc", "origin", "readonly", "recipe", "same_as", "seen", "sources", "tag", "type", "type_tag",
+        "version", "weak",
     )  # fmt: skip
     __array_priority__ = 1000.0
     __pandas_priority__ = 5000  # above those of pandas' own classes, whose operators then leave a traced operand to it
@@ -362,6 +371,7 @@ class TracedArray(Described):
         self.sources: tuple[TracedArray, ...] = ()
         self.tag: TracedArray | None = None
         self.chosen: tuple[tuple[TracedArray, TracedArray, bool, int, int], ...] = ()
+        self.same_as: tuple[tuple[TracedArray, TracedArray], ...] = ()
         self.loc = loc
         self.origin: Origin | None = None
         self.argument = argument

@@ -47,6 +47,8 @@ class Namespace(dict[str, Any]):
             stored = dict.get(self, name, DELETED)
             if stored is DELETED:
                 raise KeyError(name)
+            if name not in self.real and (target := self.names.places.get(self.real, name)) is not None:
+                target.refuse_absent()
             return stored
         if name in self.resolved:
             return self.resolved[name]

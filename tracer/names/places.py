@@ -3,21 +3,27 @@
 A place is read from outside at most once, as an input or with a guard; from the first store on, the function reads what it
 stored. Its last value is a result of the trace, and a call that succeeds stores it. A store that Python would refuse raises
 Python's error in the trace, at its line, so that no store of a call fails.
+
+In a block of a branch or loop that values decide, the places to which it stores are variables of the block: the content of each,
+and whether something was stored there (``is_stored``), which is a result of the trace where values decide it.
 """
 
 from __future__ import annotations
 
 import threading
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 from pullback.tracer.arrays.frame import Frame, current
+from pullback.tracer.arrays.traced import Keyed, TracedArray, has_rows
+from pullback.tracer.arrays.tree import flatten
+from pullback.tracer.arrays.views import may_be_one
 from pullback.tracer.names.guards import Read
-from pullback.tracer.user_code.errors import TraceError, user_loc
+from pullback.tracer.user_code.errors import Restart, TraceError, user_loc
 
 AS_BEFORE = object()
 """The content of a place to which nothing was stored."""
@@ -59,16 +65,39 @@ CELL = PlaceKind(
 )
 
 
+def arrays_of(value: Any) -> list[TracedArray]:
+    """Return the arrays in a value that have an identity, as numbers do not."""
+    if has_rows(value) or isinstance(value, Keyed):
+        return []
+    if isinstance(value, list | tuple | dict):
+        items = value.values() if isinstance(value, dict) else list.__iter__(value) if isinstance(value, list) else value
+        return [x for item in items for x in arrays_of(item)]
+    return [x for x in flatten(value)[0] if isinstance(x, TracedArray) and (x.shape or x.is_cell)]
+
+
+class NewVariables(Restart):
+    """Signals places that turn out to be variables of the blocks that run: the outermost statement on traced values is to be
+    traced again."""
+
+
 class Place:
     """A place of a kind, ``key`` of what ``owner()`` returns. Like a cell, it has ``cell_contents``: what the function
     reads there.
 
     ``before`` returns what it reads there before it stores. It raises AttributeError, KeyError or ValueError if there is nothing.
+    ``stored``: what was stored there last, and ``is_stored``: whether something was, True, False or a traced bool.
+    ``is_variable``: blocks that values decide store there. ``arrays_stored``: the arrays that were stored.
     """
+
+    may_be_absent = True
+    """Whether each read can find that there is nothing."""
 
     def __init__(self, kind: PlaceKind, owner: Read, key: Any, describe: str, before: Read) -> None:
         self.kind, self.owner, self.key, self.describe, self._before = kind, owner, key, describe, before
         self.stored: Any = AS_BEFORE
+        self.is_stored: Any = False
+        self.is_variable = False
+        self.arrays_stored: list[TracedArray] = []
 
     def was_there(self) -> bool:
         """Return whether there was something before the function."""
@@ -79,33 +108,72 @@ class Place:
         return True
 
     @property
-    def cell_contents(self) -> Any:
-        stored = self.stored
-        if stored is DELETED:
-            raise ValueError("nothing is stored there")
-        if stored is not AS_BEFORE:
-            return stored
+    def content(self) -> Any:
+        """What is there, DELETED if it was deleted. Raises ValueError if there is nothing."""
+        if self.stored is not AS_BEFORE:
+            return self.stored
         try:
             return self._before()
         except (AttributeError, KeyError):
             raise ValueError("nothing is stored there") from None
 
+    @property
+    def cell_contents(self) -> Any:
+        self.refuse_absent()
+        content = self.content
+        if content is DELETED:
+            raise ValueError("nothing is stored there")
+        return content
+
     @cell_contents.setter
     def cell_contents(self, value: Any) -> None:
-        self.stored = value
+        self.stored, self.is_stored = value, True
+        self.arrays_stored += arrays_of(value)
 
     @cell_contents.deleter
     def cell_contents(self) -> None:
-        self.stored = DELETED
+        self.stored, self.is_stored = DELETED, True
+
+    def refuse_absent(self) -> None:
+        """Raise TraceError if values decide whether there is something."""
+        if not isinstance(self.is_stored, bool) and not self.was_there():
+            raise TraceError(f"{self.describe} is read, which is only there if values decide so; store to it on all paths")
+
+    def put(self, content: Any) -> None:
+        """Set what blocks, as their variable, leave in the place, AS_BEFORE if nothing."""
+        self.stored = content
+
+    def unstored_arrays(self) -> list[TracedArray]:
+        """Return the arrays from before that its content may be only where nothing is stored."""
+        if self.is_stored is True or not self.was_there():
+            return []
+        return [x for x in arrays_of(self._before()) if not any(may_be_one(x, y) for y in self.arrays_stored)]
+
+    def state(self) -> tuple[Any, Any]:
+        """Return what is stored there, and whether something is."""
+        return self.stored, self.is_stored
+
+    def set_state(self, state: tuple[Any, Any]) -> None:
+        """Set what ``state`` returned."""
+        self.stored, self.is_stored = state
 
 
 class VariablePlace(Place):
-    """A place whose content is in a variable of the trace: ``get`` returns it, and ``set`` sets it."""
+    """A place whose content is in a variable of the trace: ``get`` returns it, and ``set`` sets it. ``cell``: that of the
+    variable, if it has one.
+
+    Python stores there without a call, so that something is stored where the content is another object; blocks note with the
+    content that they leave whether it was.
+    """
+
+    may_be_absent = False
 
     def __init__(
-        self, kind: PlaceKind, owner: Read, key: Any, describe: str, before: Read, get: Read, set: Callable[[Any], None]
+        self, kind: PlaceKind, owner: Read, key: Any, describe: str, before: Read, get: Read, set: Callable[[Any], None],
+        cell: Any = None,
     ) -> None:  # fmt: skip
-        self._get, self._set = get, set
+        self._get, self._set, self.cell = get, set, cell
+        self._noted: tuple[Any, Any] | None = None
         stored = get()
         super().__init__(kind, owner, key, describe, before)
         set(stored)
@@ -117,6 +185,74 @@ class VariablePlace(Place):
     @stored.setter
     def stored(self, value: Any) -> None:
         self._set(value)
+
+    @property
+    def is_stored(self) -> Any:
+        stored = self.stored
+        if stored is AS_BEFORE:
+            return False
+        return self._noted[1] if self._noted is not None and self._noted[0] is stored else True
+
+    @is_stored.setter
+    def is_stored(self, value: Any) -> None:
+        self._noted = self.stored, value
+
+    def unstored_arrays(self) -> list[TracedArray]:
+        return []
+
+    def put(self, content: Any) -> None:
+        try:
+            is_before = content is self._before()
+        except (AttributeError, KeyError, ValueError):
+            is_before = False
+        self.stored = AS_BEFORE if is_before else content
+
+
+class Content:
+    """The content of a place as a cell, like that of a variable."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: Place) -> None:
+        self.of = of
+
+    @property
+    def cell_contents(self) -> Any:
+        return self.of.content
+
+    @cell_contents.setter
+    def cell_contents(self, value: Any) -> None:
+        self.of.put(value)
+
+    @cell_contents.deleter
+    def cell_contents(self) -> None:
+        self.of.put(AS_BEFORE)
+
+
+class IsStored:
+    """Whether something was stored in a place, as a cell."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: Place) -> None:
+        self.of = of
+
+    @property
+    def cell_contents(self) -> Any:
+        return self.of.is_stored
+
+    @cell_contents.setter
+    def cell_contents(self, value: Any) -> None:
+        if value is False:
+            self.of.put(AS_BEFORE)
+        self.of.is_stored = value
+
+
+Saved = Mapping[Place, tuple[Any, Any]]
+"""The states of places."""
+
+
+_UNSTORED = AS_BEFORE, False
 
 
 class Places:
@@ -151,7 +287,7 @@ class Places:
         self._refuse_here(make)
         if (id(owner), key) not in self._places:
             self._places[id(owner), key] = make()
-        self._places[id(owner), key].stored = value
+        self._places[id(owner), key].cell_contents = value
 
     def _refuse_here(self, make: Callable[[], Place]) -> None:
         frame = current()
@@ -168,16 +304,38 @@ class Places:
 
     def changed(self) -> list[Place]:
         """Return the places that have other contents than before the function."""
-        stored = [target for target in self.all() if target.stored is not AS_BEFORE]
+        stored = [target for target in self.all() if target.stored is not AS_BEFORE and target.is_stored is not False]
         return [target for target in stored if target.stored is not DELETED or target.was_there()]
 
-    def contents(self) -> Mapping[Place, Any]:
-        """Return what is stored in each place."""
-        return {target: target.stored for target in self.all()}
+    def variables(self) -> list[Place]:
+        """Return the places that are variables of the blocks of statements that values decide."""
+        return [target for target in self.all() if target.is_variable or target.stored is not AS_BEFORE]
 
-    def changed_since(self, contents: Mapping[Place, Any]) -> list[Place]:
+    def stored(self) -> list[Place]:
+        """Return the places with a content that was stored."""
+        return [target for target in self.all() if target.stored is not AS_BEFORE and target.stored is not DELETED]
+
+    def contents(self) -> Saved:
+        """Return what is stored in each place."""
+        return {target: target.state() for target in self.all()}
+
+    def changed_since(self, contents: Saved) -> list[Place]:
         """Return the places that have other contents than at the time of ``contents``."""
-        return [target for target in self.all() if target.stored is not contents.get(target, AS_BEFORE)]
+        return [target for target in self.all() if target.stored is not contents.get(target, _UNSTORED)[0]]
+
+    def restore(self, contents: Saved) -> None:
+        """Give all places what was stored at the time of ``contents``."""
+        for target in self.all():
+            target.set_state(contents.get(target, _UNSTORED))
+
+    def join(self, contents: Saved, variables: Collection[Place]) -> None:
+        """Make the places to which a block stored since the time of ``contents`` variables. Raises NewVariables if one was
+        none of its ``variables``."""
+        new = [target for target in self.changed_since(contents) if target not in variables]
+        for target in new:
+            target.is_variable = True
+        if new:
+            raise NewVariables(new[0].describe)
 
     @contextmanager
     def within(self, frame: Frame) -> Iterator[None]:
@@ -187,7 +345,7 @@ class Places:
         yield
         changed = [] if frame.takes_stores else self.changed_since(before)
         for target in changed:
-            target.stored = before.get(target, AS_BEFORE)
+            target.set_state(before.get(target, _UNSTORED))
         for target in changed:
             raise refusal(target.describe, frame)
 

@@ -32,7 +32,7 @@ from pullback.tracer.names.guards import (
     function_through,
     weakly,
 )
-from pullback.tracer.names.places import ATTRIBUTE, DELETED, Place
+from pullback.tracer.names.places import AS_BEFORE, ATTRIBUTE, DELETED, Place
 from pullback.tracer.names.reader import Reader
 from pullback.tracer.user_code.errors import INSTEAD, TraceError
 from pullback.tracer.user_code.ownership import attribute_names, is_users_object, users_bases
@@ -195,7 +195,7 @@ class OutsideObject(Outside):
         if hasattr(type(raw), "__set__") and isinstance(reads, FunctionType) and is_users_object(raw):
             return self._described(name, raw)
         target = names.places.get(real, name)
-        if target is None:
+        if target is None or target.stored is AS_BEFORE:
             is_as_outside = names.places.is_empty and id(real) not in names.replaced
             return self._before(name) if is_as_outside else self._after_stores(name, raw)
         try:

@@ -558,7 +558,7 @@ class Names:
             return content
 
         self.read_again(content, name)
-        return VariablePlace(CELL, lambda: cell, "", name, before, get, put)
+        return VariablePlace(CELL, lambda: cell, "", name, before, get, put, new)
 
     def read_again(self, value: Any, describe: str) -> None:
         """Trace the function once more, with the content of a place, to which it stores, as an input if ``value`` is a number."""

@@ -12,11 +12,12 @@ the other names unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from pullback.tracer.arrays.frame import Frame
+from pullback.tracer.arrays.frame import Frame, frame_of
 from pullback.tracer.arrays.make import as_traced
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.views import CONFLICT, forget, may_be, may_be_one, root_of, sources_of
@@ -55,6 +56,16 @@ class LoopAliases:
         for p, xs in results.items():
             for x in xs:
                 x.sources, x.readonly = (x, *x.sources), x.readonly or self.readonly.get(p, "")
+
+    def note_same(self, entry: Arrays, results: Arrays, is_empty: Callable[[], TracedArray]) -> None:
+        """Note that an array after the loop is the one before it if the loop ``is_empty``, unless iterations lead to that."""
+        for p, xs in results.items():
+            before = [root_of(x) for x in entry.get(p, ())]
+            if len(xs) == len(before) == 1 and xs[0].base is None and not xs[0].same_as:
+                x, y = xs[0], before[0]
+                if not _holds(self.end_origins.get(p, ()), before) and y.literal is None:
+                    others = ((z, as_traced(np.logical_and(is_empty(), when))) for z, when in y.same_as)
+                    x.same_as = ((y, is_empty()), *(pair for pair in others if not _holds(self.end_origins.get(p, ()), pair[:1])))
 
     def learn(self, entry: Arrays, inside: Arrays, after: Arrays, inner: Frame) -> bool:
         """Find what flows into each name, from its arrays before the loop and after an iteration. Return whether this is more
@@ -104,6 +115,23 @@ class LoopAliases:
     def written(self, inside: Arrays) -> list[TracedArray]:
         """Return the arrays from outside that iterations may have written through the carried ones."""
         return _distinct([x for p, arrays in inside.items() if any(y.version for y in arrays) for x in self.origins.get(p, ())])
+
+
+def same_when(x: TracedArray, y: TracedArray) -> Any:
+    """Return the condition under which an array is another one, True or False if it is known; None if nothing is known in the
+    current frame."""
+    if x is y:
+        return True
+    frames = [None, *frame_of().outward]
+    known = next((when for z, when in x.same_as if z is y and when.frame in frames), None)
+    return known if known is not None or may_be_one(x, y) else False
+
+
+def either(test: TracedArray, x: Any, y: Any) -> TracedArray:
+    """Return ``x if test else y`` of two conditions."""
+    if x is True and y is False:
+        return as_traced(test != 0)
+    return as_traced(np.where(test != 0, x, y))
 
 
 def _note(arrays: Arrays, origins: Arrays, pairs: Iterable[Pair]) -> None:

@@ -18,8 +18,10 @@ from pullback.tracer.arrays.views import (
     settle_choices,
     undo_writes,
 )
+from pullback.tracer.names.places import NewVariables
 from pullback.tracer.statements.catching import raised_by_statement
 from pullback.tracer.statements.growing import GrowingList
+from pullback.tracer.statements.stored_places import OutsideContents
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in
 from pullback.tracer.stores import refusing_outside
 from pullback.tracer.transforms.branches import running
@@ -30,6 +32,10 @@ from pullback.tracer.user_code.errors import TraceError
 
 MOST_NESTED = 30
 """Greatest depth of branches in branches: a recursion that values end has no end in a trace."""
+
+MOST_JOINED = 50
+"""Largest number of traces of a statement until all places outside to which its blocks store are known."""
+OTHER_PLACES = "a branch or loop on traced values stores to other places in each trace"
 
 T = TypeVar("T")
 Steps = Generator[tuple[Any, ...], Any, T]
@@ -109,6 +115,20 @@ def attempt(is_allowed: bool = True) -> Iterator[None]:
         del refusals[count:]
 
 
+def until_joined(run: Callable[[], T]) -> T:
+    """Return the result of a trace of a statement, which is repeated if places outside turn out to be variables of its blocks."""
+    statements = frame_of().root.statements
+    count = len(statements)
+    for _ in range(MOST_JOINED):
+        try:
+            return run()
+        except NewVariables:
+            if frame_of().is_conditional:
+                raise
+            del statements[count:]
+    raise TraceError(OTHER_PLACES)
+
+
 class BlockRegion(Region):
     """The region of a block; ``what`` describes it for errors."""
 
@@ -118,7 +138,7 @@ class BlockRegion(Region):
         super().__init__()
         self.inner.order = self.outer.order
         self.inner.sealed = f"{what}; write it as plain NumPy code"
-        self.inner.takes_writes = True
+        self.inner.takes_writes, self.inner.takes_stores = True, self.outer.takes_stores
         depth, frame = 0, self.outer
         while frame.parent is not None:
             depth, frame = depth + frame.takes_writes, frame.parent
@@ -141,9 +161,13 @@ class BlockRegion(Region):
         before = variables.read()
         more = [] if extra is None else extra
         saved = variables.state.saved()
+        places = self.outer.root.names.places
+        stores = self.outer.root.stores
+        stored, outside = places.contents(), OutsideContents(stores, variables.state.ids)
+        before_outside = stores.contents_outside()
         raised = None
         try:
-            with self.inner.active(), running(), self.outer.root.names.places.within(self.inner), refusing_outside(self.inner):
+            with self.inner.active(), running(), places.within(self.inner), refusing_outside(self.inner):
                 for target, new in overlaid:
                     overlay(target, new)
                 try:
@@ -152,17 +176,23 @@ class BlockRegion(Region):
                     raise
                 except Exception as error:
                     completion, raised = None, _raised(error.error if isinstance(error, _Stopped) else error)
+                if raised is None and self.inner.takes_stores:
+                    places.join(stored, variables.places.values())
+                    stores.join(before_outside, variables.state.ids)
                 saved.refuse_other_keys()
                 settle_choices(self.inner)
                 after = variables.read()
                 returned = getattr(completion, "value", UNBOUND)
                 contents = {id(x): (x, _copy(x)) for x in arrays_in([*after, returned, *more])}
+                self.outer.root.stores.in_blocks |= saved.changed()
                 written, changed, forgotten = outer_contents(self.inner), saved.changed(), forgotten_in(self.inner)
                 lists = [(x, x.rows.least, x.rows.most) for x, _ in saved.lists if x.rows is not None]
         finally:
             undo_writes(self.inner)
             saved.restore()
             variables.write(before)
+            places.restore(stored)
+            outside.restore()
         return Ran(
             completion=completion, variables=after, written=written, contents=contents, changed=changed, lists=lists,
             forgotten=forgotten,

@@ -23,8 +23,8 @@ from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.value_extents import largest
 from pullback.tracer.arrays.views import may_be, may_be_one, root_of, settle_choice, write_back
-from pullback.tracer.statements.aliases import forget_all
-from pullback.tracer.statements.blocks import BlockRegion, Ran, attempt
+from pullback.tracer.statements.aliases import either, forget_all, same_when
+from pullback.tracer.statements.blocks import BlockRegion, Ran, attempt, until_joined
 from pullback.tracer.statements.catching import InSide, Outcomes, outcome, raise_here
 from pullback.tracer.statements.choices import all_of, assume, contains, is_, note, proves, truth_of
 from pullback.tracer.statements.comparisons import equality, inequality, ordering
@@ -35,6 +35,7 @@ from pullback.tracer.statements.growing import Grows
 from pullback.tracer.statements.joins import Joined, placeholder
 from pullback.tracer.statements.packed_values import PackedValues
 from pullback.tracer.statements.raising import check
+from pullback.tracer.statements.stored_places import refuse_absent, refuse_objects
 from pullback.tracer.statements.variables import (
     ALIAS,
     UNBOUND,
@@ -205,6 +206,14 @@ def branch(
     """Trace both sides of a branch and return how it ended. ``blocks``: the blocks whose variables the sides bind, if these are
     no blocks. ``live``: variables that are read afterwards although a side may leave them unbound; ``filled``: ones that are not
     read after a side that does."""
+    return until_joined(lambda: _sized_branch(test, then, orelse, names, blocks, live, filled))
+
+
+def _sized_branch(
+    test: TracedArray, then: Block, orelse: Block, names: Sequence[str], blocks: Sequence[Any], live: Sequence[str],
+    filled: Sequence[str],
+) -> Completion | None:  # fmt: skip
+    """See ``branch``; the arrays of lists are made long enough."""
     statements = frame_of().root.statements
     count, sized = len(statements), set[int]()
     for _ in range(MOST_ATTEMPTS):
@@ -294,7 +303,12 @@ class _Join:
             if a is b or is_same(*map(self.variables.state.referenced, (a, b))):
                 results[k] = a
             elif a is not UNBOUND and b is not UNBOUND:
+                refuse_objects([a, b], names[k]) if k in self.variables.places else None
                 joined[k] = self.joined([a, b], names[k], is_sole=k in self.variables.sole)
+            elif k in self.variables.places:
+                refuse_absent(self.variables.places[k])
+                refuse_objects([a, b], names[k])
+                joined[k] = self.joined([a, b], names[k], is_filled=True)
             elif names[k] in self.live or names[k] in self.filled:
                 with attempt():
                     joined[k] = self.joined([a, b], names[k], is_filled=names[k] in self.filled)
@@ -392,6 +406,21 @@ class _Join:
                 if is_own and not any(may_be_one(x, y) for y in others):
                     chosen.append((x, self.test, side == 0, x.version, result.version))
         result.chosen = tuple(chosen)
+        result.same_as = self.same_as(result, sides)
+
+    def same_as(self, result: TracedArray, sides: Sequence[Sequence[TracedArray]]) -> tuple[tuple[TracedArray, TracedArray], ...]:
+        """Return the arrays of before the branch that a result may be, if it is known when it is, with the conditions."""
+        if any(len(arrays) > 1 for arrays in sides):
+            return ()
+        held = [x for arrays in sides for x in arrays]
+        frames = list(frame_of().outward)
+        known = {id(y): y for y in (*held, *(y for x in held for y, _ in x.same_as)) if y.base is None and y.literal is None}
+        pairs = []
+        for y in known.values():
+            conditions = [same_when(arrays[0], y) if arrays else False for arrays in sides]
+            if y.frame in frames and y.type == result.type and not any(when is None for when in conditions):
+                pairs.append((y, either(self.test, *conditions)))
+        return tuple(pairs)
 
     def is_alias(self, k: int, side: int) -> bool:
         """Return whether an array in a variable is another name's too, on one side."""

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from pullback.tracer.arrays.frame import frame_of
-from pullback.tracer.arrays.traced import Keyed, Tagged, TracedArray, has_rows
+from pullback.tracer.arrays.traced import Appended, Assigned, Keyed, Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.tree import container_of
 from pullback.tracer.names.proxies import Outside
 from pullback.tracer.names.side_effects import effect, reached
 from pullback.tracer.statements.growing import GrowingList, Grows
+from pullback.tracer.stores import changing_part
 from pullback.tracer.syntax.table import PREFIX
 from pullback.tracer.user_code.errors import TraceError, user_loc
 from pullback.tracer.user_code.ownership import attribute_names, is_users, is_users_object, users_bases
@@ -226,6 +227,8 @@ def containers_in(values: Iterable[tuple[str, Any]], functions: list[FunctionTyp
             raise TraceError(f"a branch or loop on traced values uses the iterator {name}, which one run uses up; index an array")
         elif isinstance(value, Tagged):
             work += [(name, x) for x in value.cases]
+        elif type(value) in (Appended, Assigned):
+            work.append((name, changing_part(value)))
         elif isinstance(value, tuple):
             work += [(f"{name}[{k}]", x) for k, x in enumerate(value)][::-1]
         elif _kind(value):
@@ -272,7 +275,9 @@ class State:
     def __init__(self, functions: Sequence[Any], values: Sequence[tuple[str, Any]] = ()) -> None:
         callables: list[FunctionType] = []
         named = ((getattr(f, "__name__", "a function"), f) for f in functions)
-        self.containers = containers_in((*named, *values), callables)
+        root = frame_of().root
+        outside = [*root.stores.stored_copies(), *((target.describe, target.stored) for target in root.names.places.stored())]
+        self.containers = containers_in((*named, *values, *outside), callables)
         self.bound = list(_bound_by(callables).values())
         self.ids = {id(c.value): c for c in self.containers if c.kind != "array"}
         self.slots = [Slot(c, key) for c in self.containers if c.kind not in ("set", "array") for key in c.keys]

@@ -49,6 +49,21 @@ class FirstIteration:
         self.statements = len(self.frame.root.statements)
         self.extents = len(self.frame.value_extents), len(self.frame.selected)
         self.facts = self.frame.facts
+        self.places = self.frame.root.names.places
+        self.stored, self.contents = self.places.contents(), self.frame.root.stores.contents_outside(is_stored=True)
+
+    def _add_places(self) -> None:
+        """Make the places outside to which the iteration stored first variables."""
+        assert self.variables is not None
+        new = [target for target in self.places.changed_since(self.stored) if target not in self.variables.places.values()]
+        if new:
+            self.variables.add_places(new)
+            after = self.places.contents()
+            self.places.restore(self.stored)
+            self.before += self.variables.read()[len(self.before) :]
+            self.places.restore(after)
+        for target in new:
+            target.is_variable = True
 
     @property
     def instructions(self) -> list[Instruction]:
@@ -110,6 +125,9 @@ class FirstIteration:
         """Whether nothing but variables, arrays and instructions changed, and all variables have the types that they had."""
         if self.variables is None or not self.saved.has_same_keys():
             return False
+        self._add_places()
+        if self.frame.root.stores.changed_since(self.contents, self.variables.state.ids, is_stored=True):
+            return False
         if self.extents != (len(self.frame.value_extents), len(self.frame.selected)):
             return False
         if self.has_effects:
@@ -128,6 +146,8 @@ class FirstIteration:
     def undo(self) -> None:
         """Undo the iteration, which can be undone."""
         assert self.variables is not None
+        self._add_places()
+        self.stored_after = self.places.contents()
         self.saved_after, self.after, self.after_lengthens = self.variables.state.saved(), self.variables.read(), self.lengthens
         self.writes = undo_writes_from(self.frame, self.first_write)
         linked = self.frame.root.linked
@@ -141,6 +161,7 @@ class FirstIteration:
         del self.frame.root.statements[self.statements :]
         self.saved.restore()
         self.variables.write(self.before)
+        self.places.restore(self.stored)
 
     def restore(self) -> None:
         """Undo what was changed, and keep the instructions and their values. Raises TraceError if it cannot be undone."""
@@ -162,6 +183,7 @@ class FirstIteration:
             x.aliases = aliases
         self.saved_after.restore()
         self.variables.write(self.after)
+        self.places.restore(self.stored_after)
 
 
 def _is_alike(before: Any, after: Any, is_wide: bool) -> bool:

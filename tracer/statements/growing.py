@@ -325,6 +325,12 @@ class GrowingList(Listed):
         self.rows = Rows(like.tree, list(map(fresh, columns)), like.weak, count, count)
         list.clear(self)
 
+    def set_buffers(self, like: Rows, buffers: list[TracedArray], length: TracedArray) -> None:
+        """Give a list the elements of arrays, as many as values decide, of the types of other rows."""
+        self.rows = Rows(like.tree, list(map(fresh, buffers)), like.weak, length, like.capacity)
+        self.rows.least, self.rows.most = like.least, like.most
+        list.clear(self)
+
     def is_as_stacked(self) -> bool:
         """Return whether the elements of a list with rows are those that it had before it had rows, in their order."""
         rows = whole_of(self).stored()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import CellType, FrameType, FunctionType
 from typing import Any
 
-from pullback.tracer.arrays.frame import Frame, current
+from pullback.tracer.arrays.frame import Frame, current, frame_of
 from pullback.tracer.statements.blocks import Steps
 from pullback.tracer.statements.branches import is_undecided
 from pullback.tracer.statements.containers import State
@@ -82,6 +82,8 @@ class Locals(Variables):
         self.names = (*own, *(name for name, _ in bound), *self.state.names)
         cells: list[Any] = [*(Local(frame, name) for name in own), *(cell for _, cell in bound), *self.state.slots]
         self.cells = cells
+        self.sole, self.places = set[int](), {}
+        self.add_places(frame_of().root.names.places.variables())
 
 
 class Loop(Iterator[Any]):

@@ -14,11 +14,13 @@ from pullback.ir.core.types import I64, scalar
 from pullback.ir.shapes.by_value import is_value_size
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import as_traced, cast, number_of_extent
+from pullback.tracer.arrays.python_ints import require_room
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.views import write_back
+from pullback.tracer.names.places import NewVariables
 from pullback.tracer.statements.aliases import LoopAliases, Position, are_exchanged, chosen, forget_all, refuse_read, selected
-from pullback.tracer.statements.blocks import BlockRegion, Ran, Steps, attempt, driven
+from pullback.tracer.statements.blocks import MOST_JOINED, OTHER_PLACES, BlockRegion, Ran, Steps, attempt, driven
 from pullback.tracer.statements.branches import Block, aliases_in, branch, if_, share, share_made
 from pullback.tracer.statements.choices import narrowed, truth_of
 from pullback.tracer.statements.completions import (
@@ -66,6 +68,7 @@ from pullback.tracer.statements.rebound import (
     refuse_other_names,
     unpacked,
 )
+from pullback.tracer.statements.stored_places import refuse_absent, refuse_objects
 from pullback.tracer.statements.structures import merged, restructured
 from pullback.tracer.statements.try_statements import iteration
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_same, note_partly_bound
@@ -123,7 +126,20 @@ class LoopStatement:
         return iteration(self.body, self.names, self.temporary, self.live, *item)
 
     def steps(self, truth: Any, ended: Completion | None) -> Steps[Completion | None]:
-        """Emit the loop, where the body runs between the steps."""
+        """Emit the loop, where the body runs between the steps. It is traced again if places outside turn out to be variables."""
+        statements = frame_of().root.statements
+        count = len(statements)
+        for _ in range(MOST_JOINED):
+            try:
+                return (yield from self.sized(truth, ended))
+            except NewVariables:
+                if frame_of().is_conditional:
+                    raise
+                del statements[count:]
+        raise TraceError(OTHER_PLACES)
+
+    def sized(self, truth: Any, ended: Completion | None) -> Steps[Completion | None]:
+        """Emit the loop, with room for the lists that iterations make longer."""
         statements = frame_of().root.statements
         count = len(statements)
         room = LoopRoom(self)
@@ -258,6 +274,7 @@ class Rolled:
         self.noted: EarlierCarry | None = None
         self.must_leave = False
         self.ends_by_test = False
+        self.is_empty: Callable[[], TracedArray] = lambda: as_traced(np.bool_(False))
 
     def capacity(self, k: int) -> Any:
         """Return the number of rows for the lists that iterations bind to a variable."""
@@ -320,7 +337,9 @@ class Rolled:
         state += [as_traced(np.int64(index)) for index in range(len(self.exchanged or ()))]
         if self.may_leave:
             code = as_traced(np.int64(NEXT)) if ended is None else as_traced(np.int64(1) * code_of(ended))
-            state += [self.goes_on(truth, ended), as_traced(np.int64(self.loop.first)), code]
+            goes_on = self.goes_on(truth, ended)
+            self.is_empty = lambda: as_traced(np.logical_not(goes_on))
+            state += [goes_on, as_traced(np.int64(self.loop.first)), code]
             if self.returned is not UNBOUND:
                 state.append(placeholder(self.returned, 0) if ended is None or ended.value is UNBOUND else ended.value)
         for k in range(len(state)):
@@ -341,6 +360,7 @@ class Rolled:
         if any(not any(t is x for x, _ in ran.written) for t in self.supposed):
             self.targets, self.supposed, self.supposes, self.exchanged, self.size = [], [], False, None, -1
             return False
+        self.enter_places(new_carried, ran)
         if new_carried or new_targets or (returned is not UNBOUND and self.returned is UNBOUND) or self.leaves(ran):
             self.carried += new_carried
             changed_values = [value for k in new_carried for value in (self.entry[k], ran.variables[k])]
@@ -373,6 +393,9 @@ class Rolled:
         arrays = self.carry.returned(block, self.loop.body, tuple(results))  # type: ignore[arg-type]
         if arrays is not None:
             bounds = self.bounds(ran)
+            for x, parameter in zip(flatten(state)[0], flatten(inside)[0], strict=False):
+                if isinstance(parameter, TracedArray) and parameter.weak == "int":
+                    require_room(as_traced(x), parameter)
             try:
                 self.ended = self.emitted(block, arrays, ran, (entry, parameters))
             except TypeError as error:
@@ -380,6 +403,15 @@ class Rolled:
             for target, least, most, length in bounds:
                 target.bound(least, most, length)
         return arrays is not None
+
+    def enter_places(self, carried: Sequence[int], ran: Ran) -> None:
+        """Give the places outside that join the carry a content before the loop, which is not stored if there is none."""
+        for k in carried:
+            if k in self.variables.places:
+                refuse_objects([self.entry[k], ran.variables[k]], self.variables.names[k])
+                if self.entry[k] is UNBOUND:
+                    refuse_absent(self.variables.places[k])
+                    self.entry[k] = placeholder(ran.variables[k])
 
     def positions(self, state: Sequence[Any]) -> list[Position]:
         """Return for each leaf of a carry the index of its variable, -1 for another part of the carry, and its own in that."""
@@ -592,7 +624,7 @@ class Rolled:
         self.rebind(block, ran, entry, lists)
         pairs = enumerate(zip(entry, ran.variables, strict=True))
         changed = [k for k, (a, b) in pairs if a is not b and k not in lists and not is_same(self.tree(k, a), self.tree(k, b))]
-        new_carried = [k for k in changed if k not in self.carried and (self.entry[k] is not UNBOUND or k in self.live)]
+        new_carried = [k for k in changed if k not in self.carried and self.is_carried(k)]
         new_targets = [t for t, _ in ran.written if not any(t is x for x in self.targets)]
         new_targets = [t for t in new_targets if not any(t is x for x in block.inside)]
         contents = {id(t): x for t, x in ran.written}
@@ -602,6 +634,10 @@ class Rolled:
         results = [*named, *(contents.get(id(t), t) for t in self.targets), *tags, *ends]
         returned = self.variables.state.referenced(ran.completion.value) if isinstance(ran.completion, Completion) else UNBOUND
         return ran, results, new_carried, new_targets, returned
+
+    def is_carried(self, k: int) -> bool:
+        """Return whether a variable that iterations change is carried."""
+        return self.entry[k] is not UNBOUND or k in self.live or k in self.variables.places
 
     def tags_after(self, ran: Ran) -> list[Any]:
         """Return the tags of exchanged arrays after an iteration; 0 for an array that is none."""
@@ -669,6 +705,7 @@ class Rolled:
         else:
             assert self.loop.items is not None
             count = self.loop.items.count - self.loop.first
+            self.is_empty = lambda: as_traced(count <= 0)
             static = isinstance(count, int)
             params = {"carried": size, "sliced": 0, "length": (count,) if static else (), "reverse": False}
             operands = block.operands if static else [cast(as_traced(count), np.int64), *block.operands]
@@ -693,6 +730,8 @@ class Rolled:
         entry, parameters = held
         kept = self.restore_exchanged(entry, bound, values[self.rest_start - len(self.exchanged or ()) : self.rest_start])
         self.aliases.leave(bound, self.runs)
+        if not self.runs:
+            self.aliases.note_same(entry, bound, self.is_empty)
         forgotten = [*ran.forgotten, *self.aliases.written(parameters)]
         forget_all([x for x in forgotten if not any(x is y for y in kept)])
         after = [ran.variables[k] for k in self.carried]
@@ -731,6 +770,7 @@ class Rolled:
             if len(outer) == len(group):
                 x.tag = chosen(tag, outer)
             x.chosen = tuple((y, as_traced(tag == k), True, y.version, x.version) for k, y in enumerate(before))
+            x.same_as = tuple((y, test) for y, test, *_ in x.chosen)
         return before
 
 

@@ -10,7 +10,8 @@ from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.traced import Keyed, Listed, Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.tree import flatten
 from pullback.tracer.arrays.views import root_of
-from pullback.tracer.statements.containers import Slot, State, bound_outside
+from pullback.tracer.names.places import Content, IsStored, Place, VariablePlace
+from pullback.tracer.statements.containers import State, bound_outside
 from pullback.tracer.statements.unbound import UNBOUND
 from pullback.tracer.syntax.sole_names import Names
 
@@ -23,7 +24,9 @@ Block = Callable[..., Any]
 class Variables:
     """The cells of the variables called ``names``, from the closures of blocks, that these or other blocks bind, those that
     functions bind as nonlocal ones, and the items of the containers that functions reach (``reaches``): the ``state``.
-    ``sole``: the indices of variables that hold lists of their own (``tracer/syntax/sole_names.py``)."""
+    ``sole``: the indices of variables that hold lists of their own (``tracer/syntax/sole_names.py``). ``places``: those
+    outside to which the function stored, or blocks store, by the indices of their contents; whether something is stored there is
+    the next variable."""
 
     def __init__(self, names: Sequence[str], blocks: Sequence[Block | None], reaches: Sequence[Any] = ()) -> None:
         cells: dict[str, CellType] = {}
@@ -35,8 +38,21 @@ class Variables:
         own = [(name, cells[name]) for name in bound]
         self.sole = {k for k, name in enumerate(bound) if isinstance(names, Names) and name in names.sole}
         own += [pair for pair in self.state.bound if not any(pair[1] is cell for _, cell in own)]
-        self.names = (*(name for name, _ in own), *self.state.names)
-        self.cells: list[CellType | Slot] = [*(cell for _, cell in own), *self.state.slots]
+        self.names: tuple[str, ...] = (*(name for name, _ in own), *self.state.names)
+        self.cells: list[Any] = [*(cell for _, cell in own), *self.state.slots]
+        self.places: dict[int, Place] = {}
+        self.add_places(frame_of().root.names.places.variables())
+
+    def add_places(self, places: Sequence[Place]) -> None:
+        """Add places outside, in place of the cells in which they are."""
+        cells = {id(target.cell) for target in places if isinstance(target, VariablePlace)}
+        for k, cell in enumerate(self.cells):
+            if id(cell) in cells:
+                self.cells[k] = CellType()
+        for target in places:
+            self.places[len(self.cells)] = target
+            self.cells += [Content(target), IsStored(target)]
+            self.names = (*self.names, f"the content of {target.describe}", f"whether {target.describe} is stored")
 
     def read(self) -> list[Any]:
         """Return the contents of the variables, with ``UNBOUND`` for a variable without one."""
@@ -85,7 +101,7 @@ def bound_by(blocks: Sequence[Any]) -> list[str]:
     return list(names)
 
 
-def content_of(cell: CellType | Slot) -> Any:
+def content_of(cell: Any) -> Any:
     """Return what a cell holds, or ``UNBOUND``."""
     try:
         return cell.cell_contents

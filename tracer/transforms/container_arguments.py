@@ -11,8 +11,10 @@ from typing import Any
 from pullback.tracer.arrays.mixed_numbers import mixed
 from pullback.tracer.arrays.traced import Appended, Assigned, Keyed, Listed, TracedArray, has_rows
 from pullback.tracer.arrays.tree import LEAF, NAMESPACES, Identity, TreeDef, assembled, flatten, map_statics, structure_of
+from pullback.tracer.arrays.value_extents import is_inner
+from pullback.tracer.arrays.views import may_be
 from pullback.tracer.names.side_effects import is_same_contents
-from pullback.tracer.stores import ContainersOfCall, class_of, items_in, mutable_of
+from pullback.tracer.stores import ContainersOfCall, changing_part, class_of, items_in, mutable_of
 from pullback.tracer.transforms.region import Region, as_weak
 from pullback.tracer.user_code.errors import TraceError, user_loc
 from pullback.tracer.user_code.ownership import attribute_names
@@ -65,6 +67,7 @@ class ContainerArguments:
         self._stored = self._places.contents()
         self._stores = self.region.outer.root.stores
         self._contents = {id(copy): (copy, items_in(copy)) for _, copy, _ in self._stores.outside_copies()}
+        self._homes = self._stores.move_lists(self.region.inner, {})
         self.region.inner.takes_stores = self.region.outer.takes_stores
 
     def values(self, aux: Any) -> list[TracedArray]:
@@ -77,7 +80,7 @@ class ContainerArguments:
             self._collect(copy, values, seen)
         self._collect(aux, values, seen)
         for target in self._places.changed_since(self._stored):
-            self._collect(target.stored, values, seen)
+            self._collect([*target.state()], values, seen)
         for copy in self._changed_outside():
             self._collect(copy, values, seen)
         return list(values.values())
@@ -87,21 +90,25 @@ class ContainerArguments:
             return
         seen[id(x)] = x
         if isinstance(x, TracedArray):
-            for value in (x,) if x.type_tag is None else (x, x.type_tag):
+            for value in (x, *([] if x.type_tag is None else [x.type_tag]), *(when for _, when in x.same_as)):
                 if self.region.holds(value):
                     values[id(value)] = value
             return
-        for child in self._columns_of(x) if has_rows(x) else x.added() if type(x) is Appended else _parts(x)[1]:
+        for child in self._columns_of(x) if has_rows(x) else _parts(x)[1]:
             self._collect(child, values, seen)
 
     def _columns_of(self, x: Any) -> list[TracedArray]:
-        """Return the columns of a list with rows, none of a list of lists. Raises TraceError if values decide its length."""
-        if type(x.length()) is not int:
-            raise TraceError(BY_VALUE, user_loc())
+        """Return the columns of a list with rows, none of a list of lists; if values decide its length, its arrays and it.
+        Raises TraceError if values decide the number of rows too."""
         if id(x) not in self._columns:
             with self.region.inner.active():
-                count = 0 if x.rows.depth else len(x.rows.buffers)
-                self._columns[id(x)] = [x.column(k) for k in range(count)]
+                if type(x.length()) is not int:
+                    if x.rows.depth or any(is_inner(extent) for b in x.rows.buffers for extent in b.shape):
+                        raise TraceError(BY_VALUE, user_loc())
+                    self._columns[id(x)] = [*x.rows.buffers, x.length()]
+                else:
+                    count = 0 if x.rows.depth else len(x.rows.buffers)
+                    self._columns[id(x)] = [x.column(k) for k in range(count)]
         return self._columns[id(x)]
 
     def store(self, outside: Mapping[int, Any]) -> None:
@@ -109,11 +116,12 @@ class ContainerArguments:
         those inside."""
         pairs = self.containers.pairs()
         self._outside = outside
+        self._stores.move_lists(self.region.outer, self._homes)
         self._converted = {id(copy): (copy, value) for value, copy in self.containers.all_pairs()}
         for value, copy, _ in pairs:
             self._fill(value, copy)
         for target in self._places.changed_since(self._stored):
-            target.stored = self.converted(target.stored)
+            target.set_state((self.converted(target.stored), self.converted(target.is_stored)))
         for copy in self._changed_outside():
             self._converted.setdefault(id(copy), (copy, copy))
             self._fill(copy, copy)
@@ -124,8 +132,6 @@ class ContainerArguments:
         for _, copy, items in self._stores.outside_copies():
             before = self._contents[id(copy)][1] if id(copy) in self._contents else items
             if not is_same_contents(items_in(copy), before):
-                if isinstance(copy, Keyed):
-                    raise TraceError(KEYS_BY_VALUE, user_loc())
                 copies[id(copy)] = copy
         return list(copies.values())
 
@@ -135,6 +141,7 @@ class ContainerArguments:
             return self._converted[id(x)][1]
         if isinstance(x, TracedArray):
             result = as_weak(self._outside.get(id(x), x), x)
+            self._note_names(x, result)
             return result if x.type_tag is None else mixed(result, self.converted(x.type_tag), x.weak)
         if mutable_of(class_of(x)) is not None:
             self._converted[id(x)] = x, x
@@ -146,18 +153,39 @@ class ContainerArguments:
         self._converted[id(x)] = x, result
         return result
 
+    def _note_names(self, x: TracedArray, result: TracedArray) -> None:
+        """Note which arrays outside the region an array of the region may be, and under which conditions it is."""
+        if result is x or x.base is not None:
+            return
+        others = [y for z in (*x.aliases, *x.sources) if (y := self._outer(z)) is not None and y is not result]
+        if others and not result.aliases:
+            may_be([(result, others)], ())
+            pairs = [(self._outer(y), self._outer(when)) for y, when in x.same_as]
+            result.same_as = tuple((y, when) for y, when in pairs if y is not None and when is not None)
+
+    def _outer(self, x: TracedArray) -> TracedArray | None:
+        """Return what an array is outside the region; None if it does not leave it."""
+        return self._outside.get(id(x)) if self.region.holds(x) else x
+
     def _fill(self, target: Any, source: Any) -> None:
         """Give a container the contents of another, outside the region."""
         if has_rows(source):
             columns = [as_weak(self._outside.get(id(c), c), c) for c in self._columns_of(source)]
             if source.rows.depth:
                 return
-            target.set_columns(source.rows, columns)
+            if type(source.rows.length) is int:
+                target.set_columns(source.rows, columns)
+            else:
+                target.set_buffers(source.rows, columns[:-1], columns[-1])
         elif type(source) is Appended:
-            added = list(map(self.converted, source.added()))
-            list.__setitem__(target, slice(1 if target is source else list.__len__(target), None), added)
-        elif type(source) is Assigned:
-            target.pairs[:] = [(self.converted(k), self.converted(x)) for k, x in source.pairs]
+            if target is source or not len(target.new):
+                self._fill(target.new, source.new)
+            elif has_rows(source.new) or has_rows(target.new):
+                raise TraceError(BY_VALUE, user_loc())
+            else:
+                target.new += map(self.converted, source.new)
+        elif type(source) is Assigned or (isinstance(source, Keyed) and source is target):
+            self._fill(changing_part(target), changing_part(source))
         elif isinstance(source, list):
             items = list(map(self.converted, list.__iter__(source)))
             if isinstance(target, Listed):
@@ -188,8 +216,8 @@ def _may_hold(value: Any) -> bool:
 
 def _parts(x: Any) -> tuple[TreeDef, list[Any]]:
     """Return the structure of a value down to its children, and these."""
-    if type(x) is Assigned:
-        return TreeDef("list", list), [part for pair in x.pairs for part in pair]
+    if type(x) in (Appended, Assigned) or isinstance(x, Keyed):
+        return TreeDef("list", list), [changing_part(x)]
     if isinstance(x, list) and class_of(x) in (list, deque):
         return TreeDef("list", list), list(list.__iter__(x))
     if type(x) in (dict, OrderedDict, defaultdict, Counter):
