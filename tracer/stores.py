@@ -705,7 +705,7 @@ register(
 
 
 class Identities:
-    """Which arrays that a function stores may be one of others: ``outside`` are the arrays from outside, beside arguments."""
+    """Which arrays that a function stores may be one of others: ``outside`` are the arrays from outside that are no arguments."""
 
     def __init__(self, outside: Sequence[TracedArray], places: Sequence[Place]) -> None:
         self._outside = {id(x) for x in outside}

@@ -359,3 +359,9 @@ def refusal(describe: str, frame: Frame) -> TraceError:
     error = TraceError(f"{what} stores to {describe}; return the value, and store it after the call", user_loc())
     error.is_effect = True
     return error
+
+
+def refuse_absent(target: Place) -> None:
+    """Raise TraceError for a place that may hold nothing after a block, unless each read of it can find that."""
+    if not target.may_be_absent:
+        raise TraceError(f"a branch or loop on traced values stores to {target.describe}, which is not there; bind it before")

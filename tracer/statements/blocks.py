@@ -20,8 +20,8 @@ from pullback.tracer.arrays.views import (
 )
 from pullback.tracer.names.places import NewVariables
 from pullback.tracer.statements.catching import raised_by_statement
+from pullback.tracer.statements.containers import OutsideContents
 from pullback.tracer.statements.growing import GrowingList
-from pullback.tracer.statements.stored_places import OutsideContents
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in
 from pullback.tracer.stores import refusing_outside
 from pullback.tracer.transforms.branches import running

@@ -23,19 +23,19 @@ from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.value_extents import largest
 from pullback.tracer.arrays.views import may_be, may_be_one, root_of, settle_choice, write_back
+from pullback.tracer.names.places import refuse_absent
 from pullback.tracer.statements.aliases import either, forget_all, same_when
 from pullback.tracer.statements.blocks import BlockRegion, Ran, attempt, until_joined
 from pullback.tracer.statements.catching import InSide, Outcomes, outcome, raise_here
 from pullback.tracer.statements.choices import all_of, assume, contains, is_, note, proves, truth_of
 from pullback.tracer.statements.comparisons import equality, inequality, ordering
 from pullback.tracer.statements.completions import NEXT, RETURN, Completion, code_of, is_code, possible_codes
-from pullback.tracer.statements.containers import dereferenced, keep, refuse_changed, shares_containers
+from pullback.tracer.statements.containers import dereferenced, keep, refuse_changed, refuse_objects, shares_containers
 from pullback.tracer.statements.counting import MOST_ATTEMPTS, provide_counted
 from pullback.tracer.statements.growing import Grows
 from pullback.tracer.statements.joins import Joined, placeholder
 from pullback.tracer.statements.packed_values import PackedValues
 from pullback.tracer.statements.raising import check
-from pullback.tracer.statements.stored_places import refuse_absent, refuse_objects
 from pullback.tracer.statements.variables import (
     ALIAS,
     UNBOUND,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dis
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache, partial
 from types import BuiltinMethodType, CellType, CodeType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
@@ -22,7 +22,7 @@ from pullback.tracer.arrays.tree import container_of
 from pullback.tracer.names.proxies import Outside
 from pullback.tracer.names.side_effects import effect, reached
 from pullback.tracer.statements.growing import GrowingList, Grows
-from pullback.tracer.stores import changing_part
+from pullback.tracer.stores import ContainersOfCall, changing_part
 from pullback.tracer.syntax.table import PREFIX
 from pullback.tracer.user_code.errors import TraceError, user_loc
 from pullback.tracer.user_code.ownership import attribute_names, is_users, is_users_object, users_bases
@@ -422,3 +422,30 @@ def refusal(name: str) -> TraceError:
     error = effect(f"a branch or loop on traced values changes {name}; rebind the name instead", user_loc())
     error.wants_traced = True
     return error
+
+
+def refuse_objects(values: Iterable[Any], name: str) -> None:
+    """Raise TraceError if a place, of which values decide the content, holds a list, dict or object, which would be a copy."""
+    for container in containers_in((name, value) for value in values):
+        raise TraceError(
+            f"{name} is a {type(container.value).__name__} that values decide, which would be a copy; store numbers or arrays"
+        )
+
+
+class OutsideContents:
+    """The containers from outside that are met before a block, ``besides`` those of some ids: of others the block's changes are
+    undone."""
+
+    def __init__(self, stores: ContainersOfCall, besides: Collection[int]) -> None:
+        self._stores = stores
+        self._known = {*besides, *(id(changing_part(copy)) for _, copy in stores.stored_copies())}
+
+    def restore(self) -> None:
+        """Give the containers that were met since what they held outside."""
+        for describe, copy, items in self._stores.outside_copies(is_stored=True):
+            part = changing_part(copy)
+            if id(part) not in self._known:
+                if isinstance(part, GrowingList):
+                    part.rows = None
+                container = Container(part, describe)
+                container.restore([(x, True) for _, x in items] if container.kind == "set" else items)

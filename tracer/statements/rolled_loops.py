@@ -18,7 +18,7 @@ from pullback.tracer.arrays.python_ints import require_room
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.views import write_back
-from pullback.tracer.names.places import NewVariables
+from pullback.tracer.names.places import NewVariables, refuse_absent
 from pullback.tracer.statements.aliases import LoopAliases, Position, are_exchanged, chosen, forget_all, refuse_read, selected
 from pullback.tracer.statements.blocks import MOST_JOINED, OTHER_PLACES, BlockRegion, Ran, Steps, attempt, driven
 from pullback.tracer.statements.branches import Block, aliases_in, branch, if_, share, share_made
@@ -40,6 +40,7 @@ from pullback.tracer.statements.containers import (
     dereferenced,
     keep,
     refuse_changed,
+    refuse_objects,
     shares_containers,
 )
 from pullback.tracer.statements.counting import (
@@ -68,7 +69,6 @@ from pullback.tracer.statements.rebound import (
     refuse_other_names,
     unpacked,
 )
-from pullback.tracer.statements.stored_places import refuse_absent, refuse_objects
 from pullback.tracer.statements.structures import merged, restructured
 from pullback.tracer.statements.try_statements import iteration
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_same, note_partly_bound
