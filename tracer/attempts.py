@@ -56,7 +56,8 @@ class Failures:
 
     ``rolls`` and ``follows_choices`` are options of the function. ``leaves_handlers``: errors of operations leave ``try``
     statements that handle them, which is tried if no guard can decide whether one is raised; all attempts may be made anew then.
-    ``finally_acts``: a ``finally`` clause has an effect on the outside, so it runs where an operation raises an error, too.
+    ``ends_act``: a ``finally`` clause or the end of a ``with`` statement has an effect on the outside, or may suppress an
+    exception, so it runs where an operation raises an error, too.
     ``defects`` are errors that may be this package's own. ``plain_loops``: the loops of functions without source whose trace as
     one body failed, which unroll in the attempts after it. ``settles_truths``: see ``Frame``.
     ``stored_inputs``: the places to which the function stores whose numbers are inputs, and the containers from
@@ -66,7 +67,7 @@ class Failures:
     rolls: bool
     follows_choices: bool
     leaves_handlers: bool = False
-    finally_acts: bool = False
+    ends_act: bool = False
     by_name: dict[str, Failure] = field(default_factory=dict)
     defects: list[Exception] = field(default_factory=list)
     plain_loops: frozenset[LoopKey] = frozenset()
@@ -150,8 +151,8 @@ class Failures:
         if not frame.only_added <= self.read_whole and not has_rows_later and not has_keys_later:
             self.read_whole |= frame.only_added
             return True
-        if frame.wants_finally and not self.finally_acts:
-            self.finally_acts = True
+        if frame.wants_ends and not self.ends_act:
+            self.ends_act = True
             return True
         if isinstance(error, TraceError) and error.wants_keys and not frame.plain_dicts <= self.stored_inputs:
             self.stored_inputs |= frame.plain_dicts
@@ -223,7 +224,7 @@ class Attempt:
         frame = Frame()
         frame.follows_syntax = False if failures.rolls else None
         frame.leaves_handlers, frame.plain_loops = failures.leaves_handlers, failures.plain_loops
-        frame.settles_truths, frame.finally_acts = failures.settles_truths, failures.finally_acts
+        frame.settles_truths, frame.ends_act = failures.settles_truths, failures.ends_act
         for name, value in self.settings(failures).items():
             setattr(frame, name, value)
         frame.rolls = bool(frame.follows_syntax)

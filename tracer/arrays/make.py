@@ -262,7 +262,7 @@ def _is_decided(holds: TracedArray, error: str, message: str, **_: Any) -> bool:
     """Return whether a guard decides a check, which is not emitted then: an ``except`` clause of the user's handles its error.
     The error is raised here if the check fails, or on the path of a ``try`` statement on which it does."""
     kind = error_class(error)
-    if kind is None or message.startswith(LIMITS) or not is_handled(kind, frame_of().root.finally_acts):
+    if kind is None or message.startswith(LIMITS) or not is_handled(kind, frame_of().root.ends_act):
         return False
     if holds.shape:
         holds = emit("all", holds, axes=tuple(range(len(holds.shape))))

@@ -14,7 +14,7 @@ from pullback.tracer.arrays.frame import Frame, frame_of
 from pullback.tracer.effects.arguments import argument
 from pullback.tracer.effects.user_frames import Caller, called_below, callers, callers_outside
 from pullback.tracer.transforms.callback import call_outside
-from pullback.tracer.user_code.clauses import is_in_finally
+from pullback.tracer.user_code.clauses import is_in_end
 from pullback.tracer.user_code.errors import Restart, TraceError
 
 
@@ -48,11 +48,11 @@ def emit_effect(
     """Emit a call of a Python function for its effect. Raises TraceError in the rows of ``pb.vmap``, where a Python loop would
     have another order; ``instead``: what to write there. ``levels``: see ``Effect``."""
     frame = frame_of()
-    if not frame.root.finally_acts and is_in_finally():
-        frame.root.wants_finally = True
-        raise Restart(f"{name} in a finally clause")
+    if not frame.root.ends_act and is_in_end():
+        frame.root.wants_ends = True
+        raise Restart(f"{name} at the end of a statement")
     if any(outcomes.undecided is not None for outcomes in frame.root.try_statements):
-        raise Restart(f"{name} in a finally clause of a statement that is traced again")
+        raise Restart(f"{name} at the end of a statement that is traced again")
     _refuse_rows(frame, name, instead)
     effect = Effect(function=function, frames=callers(), name=name, levels=levels, printed=dict(frame.root.print_options))
     passed = [argument(x, name) for x in args]

@@ -87,6 +87,7 @@ from pullback.tracer.names.side_effects import Effects, effect, generators_in
 from pullback.tracer.names.user_classes import SuperTwin, TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow
 from pullback.tracer.syntax.matching import tests_identity, tests_truths
 from pullback.tracer.user_code.array_libraries import library_of
+from pullback.tracer.user_code.clauses import may_suppress
 from pullback.tracer.user_code.control_flow import note_statement
 from pullback.tracer.user_code.errors import Restart, TraceError, user_loc
 from pullback.tracer.user_code.ownership import (
@@ -636,6 +637,9 @@ class Names:
         real = function.__globals__.real if isinstance(function.__globals__, Namespace) else function.__globals__
         namespace = self.namespace(real)
         code = function.__code__
+        if not self.root.ends_act and may_suppress(code):
+            self.root.wants_ends = True
+            raise Restart(f"{function.__name__} may suppress exceptions")
         if self.root.follows_syntax:
             rewritten = matching.rewritten(code)
             if rewritten is None:
@@ -656,7 +660,7 @@ class Names:
         closure = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
         cells = [self._cell(closure[n], n) for n in code.co_freevars]
         self.loc = self.loc or Loc(code.co_filename, code.co_firstlineno)
-        if catches(code) or (self.root.finally_acts and code.co_exceptiontable):
+        if catches(code) or (self.root.ends_act and code.co_exceptiontable):
             self.root.has_handlers = not self.root.leaves_handlers
             if self.root.sizes is not None:
                 self.root.sizes.is_caught = True

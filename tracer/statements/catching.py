@@ -71,7 +71,7 @@ class Outcomes:
 def outcome(holds: Any) -> bool | None:
     """Return whether a traced test is known to hold on the path that is traced, of the tests for errors in a ``try`` statement;
     None outside of one, where a check may raise the error. Raises TraceError in a function whose syntax is not rewritten."""
-    if not is_caught():
+    if not is_caught(frame_of().root.ends_act):
         return None
     if decides(holds):
         return static(holds, bool, "an error in a try statement", "test for it before")

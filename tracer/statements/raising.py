@@ -43,12 +43,16 @@ class Deferred(Exception):
         self.kind, self.kwargs = kind, kwargs
 
 
+def _is_caught() -> bool:
+    return is_caught(frame_of().root.ends_act)
+
+
 @operator("error")
 def error(kind: Any, *args: Any, **kwargs: Any) -> Any:
     """Return ``kind(*args, **kwargs)``, which is raised: later, if ``kind`` is a class of the user's, values are traced, and no
     clause may handle it."""
     is_class = isinstance(kind, type) and issubclass(kind, Exception)
-    if is_class and not _is_library(kind) and is_deferred(args, kwargs) and not is_caught():
+    if is_class and not _is_library(kind) and is_deferred(args, kwargs) and not _is_caught():
         return Deferred(kind, args, kwargs)
     try:
         return kind(*args, **kwargs)

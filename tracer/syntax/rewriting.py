@@ -141,6 +141,8 @@ def _is_rewritten(node: ast.FunctionDef | ast.Lambda) -> bool:
                 return False
             case ast.Call(func=ast.Name(id=name)) if name in _SEES_SCOPE:
                 return False
+            case ast.Try() if leaves(inner.finalbody):
+                return False  # it drops the exception that is on its way
             case ast.Compare() if _is_operator(inner):
                 has_flow = True
             case ast.UnaryOp(op=ast.Not()) | ast.List(ctx=ast.Load()) | ast.ListComp():

@@ -6,6 +6,7 @@ from __future__ import annotations
 import builtins
 import dis
 import functools
+import inspect
 import itertools
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,24 +32,40 @@ def error_class(name: str) -> type[Exception] | None:
     return kind if isinstance(kind, type) and issubclass(kind, Exception) else None
 
 
-def is_caught() -> bool:
-    """Return whether a function of the trace that is running is in a ``try`` statement."""
-    return any(True for _ in _around())
+def is_caught(ends_act: bool) -> bool:
+    """Return whether a function of the trace that is running is in a ``try`` statement. ``ends_act``: or in a ``with``
+    statement."""
+    return any(True for _ in _around(ends_act))
 
 
-def is_handled(kind: type[Exception], also_finally: bool = False) -> bool:
+def is_handled(kind: type[Exception], ends_act: bool) -> bool:
     """Return whether a function of the trace that is running is in a ``try`` statement of which an ``except`` clause handles
-    exceptions of a class. ``also_finally``: or in one with only a ``finally`` clause."""
-    return any(
-        (also_finally and not clauses) or any(_matches(path, kind, names) for path in clauses) for clauses, names in _around()
-    )
+    exceptions of a class. ``ends_act``: or in a ``with`` statement, or a ``try`` statement with only a ``finally`` clause."""
+    around = _around(ends_act)
+    return any((ends_act and not clauses) or any(_matches(path, kind, names) for path in clauses) for clauses, names in around)
 
 
-def is_in_finally() -> bool:
-    """Return whether a function of the trace that is running is in a ``finally`` clause that no exception has reached."""
+@functools.lru_cache(maxsize=4096)
+def may_suppress(code: CodeType) -> bool:
+    """Return whether code, or a function in it, ends a ``with`` statement in a way that may suppress its exception: a method
+    ``__exit__`` that returns a truth, or a generator with an ``except`` clause."""
+    if any(may_suppress(c) for c in code.co_consts if isinstance(c, CodeType)):
+        return True
+    opcodes = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG", "NOP")]
+    if code.co_flags & inspect.CO_GENERATOR:
+        return any(i.opname in _MATCHES for i in opcodes)
+    returned = [a for a, b in itertools.pairwise(opcodes) if b.opname == "RETURN_VALUE"]
+    return code.co_name == "__exit__" and not all(a.opname == "LOAD_CONST" and not a.argval for a in returned)
+
+
+def is_in_end() -> bool:
+    """Return whether a function of the trace that is running is in a ``finally`` clause that no exception has reached, or in a
+    method ``__exit__``."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__") != "pullback.tracer.trace":
         code = frame.f_code
+        if code.co_name == "__exit__" and is_users(code):
+            return True
         if is_users(code) and code.co_exceptiontable and _position(code, frame.f_lasti) in _finally_positions(code):
             return True
         frame = frame.f_back  # type: ignore[assignment]
@@ -94,13 +111,13 @@ def _decoded(code: CodeType) -> tuple[list[Any], list[dis.Instruction], dict[int
     return handlers, instructions, {i.offset: k for k, i in enumerate(instructions)}
 
 
-def _around() -> Iterator[tuple[tuple[Path, ...], Mapping[str, Any]]]:
+def _around(ends_act: bool) -> Iterator[tuple[tuple[Path, ...], Mapping[str, Any]]]:
     """Yield the classes of the clauses of each ``try`` statement that is running, with the names of its module."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__") != "pullback.tracer.trace":
         if is_users(frame.f_code) and frame.f_code.co_exceptiontable:
             names = getattr(frame.f_globals, "real", frame.f_globals)
-            yield from ((clauses, names) for clauses in _statements(frame.f_code, frame.f_lasti))
+            yield from ((clauses, names) for clauses in _statements(frame.f_code, frame.f_lasti, ends_act))
         frame = frame.f_back  # type: ignore[assignment]
 
 
@@ -116,17 +133,17 @@ def _matches(path: Path, kind: type[Exception], names: Mapping[str, Any]) -> boo
 
 
 @functools.lru_cache(maxsize=4096)
-def _statements(code: CodeType, at: int) -> tuple[tuple[Path, ...], ...]:
+def _statements(code: CodeType, at: int, ends_act: bool) -> tuple[tuple[Path, ...], ...]:
     """Return the classes of the clauses of each ``try`` statement around the instruction at an offset; none for one with only a
-    ``finally`` clause, unless that may leave the statement itself. A ``with`` statement in code that names ``suppress`` is one
-    that may handle any class."""
+    ``finally`` clause, unless that may leave the statement itself. A ``with`` statement is one
+    that may handle any class in code that names ``suppress``, and if ``ends_act``."""
     handlers, instructions, index = _decoded(code)
     statements: list[tuple[Path, ...]] = []
     while True:
         target = next((h.target for h in handlers if h.start <= at < h.end), None)
         if target is None:
             return tuple(statements)
-        paths = _of_handler(instructions, index, target, SUPPRESSES in code.co_names)
+        paths = _of_handler(instructions, index, target, ends_act or SUPPRESSES in code.co_names)
         if paths == [] and _may_end_otherwise(_clause(handlers, instructions, target)):
             paths = [("BaseException",)]
         if paths is not None:

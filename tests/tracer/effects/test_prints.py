@@ -8,7 +8,7 @@ import io
 import sys
 import traceback
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -437,6 +437,81 @@ def raised_instead(q: float) -> float:
     return r
 
 
+class Quiet:
+    """A context that suppresses divisions by zero."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+        return kind is not None and issubclass(kind, ZeroDivisionError)
+
+
+class Loud:
+    """A context that prints."""
+
+    def __enter__(self) -> None:
+        print("enters")
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        print("exits", kind is None)
+
+
+@contextlib.contextmanager
+def guarded() -> Iterator[float]:
+    print("guards")
+    try:
+        yield 3.0
+    except ZeroDivisionError:
+        print("guarded")
+
+
+def suppressed(q: float) -> float:
+    r = 0.0
+    with Quiet():
+        for k in range(3):
+            r += 1.0 / (q - k)
+    return r
+
+
+def loudly(q: float) -> float:
+    with Loud():
+        r = 1.0 / q
+        if r > 2.0:
+            raise ValueError("large")
+    return r
+
+
+def by_a_generator(q: float) -> float:
+    r = 0.0
+    with guarded() as k:
+        r = k / q
+    return r + 0.5
+
+
+def suppressed_by_a_local_class(q: float) -> float:
+    class Local:
+        def __enter__(self) -> None:
+            pass
+
+        def __exit__(self, *error: Any) -> bool:
+            return True
+
+    r = 0.0
+    with Local():
+        r = 1.0 / q
+    return r + 0.5
+
+
+def left_by_a_finally_clause(q: float) -> float:
+    while True:
+        try:
+            q = 1.0 / q
+        finally:
+            break  # noqa: B012
+    return q + 0.5
+
+
 def popped(q: float) -> float:
     items: list[float] = []
     while q > 10.0:
@@ -453,9 +528,16 @@ def looked_up(q: float) -> float:
     return r + table[int(q)]
 
 
+ENDS = [
+    divided, divided_by_functions, raised_instead, suppressed, loudly, by_a_generator, suppressed_by_a_local_class,
+    left_by_a_finally_clause, popped, looked_up,
+]  # fmt: skip
+
+
 @pytest.mark.filterwarnings("ignore::pullback.RetraceWarning")
-@pytest.mark.parametrize("function", [divided, divided_by_functions, raised_instead, popped, looked_up])
-def test_what_is_printed_before_an_error_and_in_a_finally_clause(function: Callable[..., Any], capsys: Any) -> None:
+@pytest.mark.filterwarnings("ignore:'break' in a 'finally' block:SyntaxWarning")
+@pytest.mark.parametrize("function", ENDS)
+def test_what_is_printed_before_an_error_and_at_the_end_of_a_statement(function: Callable[..., Any], capsys: Any) -> None:
     compiled = pb.jit(function)
     for q in (1.0, 0.0, 0.25, 0.0, 4.0, 2.0, 1.0):
         outcomes = []

@@ -281,5 +281,5 @@ def test_attributes_of_a_module_are_the_globals_of_its_functions(name: str, tmp_
 def test_a_store_to_a_module_is_refused_in_rows(tmp_path: Path) -> None:
     module("rows_config", tmp_path, CONFIG)
     user = module("rows", tmp_path, USER.format("rows_config"))
-    with pytest.raises(pb.TraceError, match=r"stores to rows_config\.n"):
+    with pytest.raises(pb.TraceError, match=r"stores to rows_config\.\w"):
         pb.vmap(user.by_attribute)(np.ones(3))
