@@ -176,7 +176,6 @@ def test_math_raises_where_python_does() -> None:
 
 
 REFUSED: list[tuple[Call, str]] = [
-    (lambda x: sorted(x, key=lambda v: -v), "np.argsort"),
     (lambda x: max(x, x + 1), "np.max"),
     (lambda x: max("ab", key=lambda v: x[0]), "np.argmax"),
     (lambda x: math.factorial(int(x[0])), "gammaln"),
@@ -320,6 +319,21 @@ def test_a_chosen_number_keeps_its_value_under_another_name(choose: Any) -> None
 
     for arguments in ((np.float64(0.5), np.float64(-1.75)), (0.5, 3.0), (np.float64(0.5), 3.0), (0.5, np.float64(-2.0))):
         assert pb.jit(f)(*arguments) == f(*arguments)
+
+
+SEQUENCES: list[Call] = [
+    lambda p, q: (max((p, 1), (q, 2)), min((p, 1), (q, 2))),
+    lambda p, q: (max([p, q], [q, p]), min((p, (q, 1)), (p, (q, 0)))),
+    lambda p, q: max((p * k - q, -k) for k in range(3)),
+    lambda p, q: min([(p, q), (q, p), (0.5, 3.0)], key=lambda pair: (pair[1], pair[0])),
+    lambda p, q: sorted(np.array([p, q, 0.5]), key=lambda v: -v),
+]
+
+
+@pytest.mark.parametrize("choose", [pytest.param(f, id=str(k)) for k, f in enumerate(SEQUENCES)])
+def test_sequences_compare_by_their_first_difference(choose: Call) -> None:
+    for arguments in ((0.5, 3.0), (3.0, 0.5), (2.0, 2.0), (math.nan, 1.0) if choose is not SEQUENCES[-1] else (0.5, 0.5)):
+        assert repr(pb.jit(choose, guards=False)(*arguments)) == repr(choose(*arguments))
 
 
 def test_hasattr_is_that_of_an_instance() -> None:

@@ -19,6 +19,7 @@ from pullback.tracer.arrays.frame import current, frame_of
 from pullback.tracer.arrays.make import as_traced, broadcast_into, cast, emit
 from pullback.tracer.arrays.mixed_numbers import chosen_tag, is_mixed, mixed, tag_value
 from pullback.tracer.arrays.python_ints import common_bounds
+from pullback.tracer.arrays.sequence_comparisons import equality, inequality, ordering
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.value_extents import largest
@@ -28,7 +29,6 @@ from pullback.tracer.statements.aliases import either, forget_all, same_when
 from pullback.tracer.statements.blocks import BlockRegion, Ran, attempt, until_joined
 from pullback.tracer.statements.catching import InSide, Outcomes, outcome, raise_here
 from pullback.tracer.statements.choices import all_of, assume, contains, is_, note, proves, truth_of
-from pullback.tracer.statements.comparisons import equality, inequality, ordering
 from pullback.tracer.statements.completions import NEXT, RETURN, Completion, code_of, is_code, possible_codes
 from pullback.tracer.statements.containers import dereferenced, keep, refuse_changed, refuse_objects, shares_containers
 from pullback.tracer.statements.counting import MOST_ATTEMPTS, provide_counted
@@ -276,7 +276,7 @@ def _taken(is_true: bool, test: TracedArray, then: Block, orelse: Block) -> Comp
 
 def _variables(then: Block, orelse: Block, names: Sequence[str], blocks: Sequence[Any]) -> Variables:
     """Return the variables of the sides of a branch."""
-    return Variables(names, blocks or [b for b in (then, orelse) if getattr(b, "__closure__", None)], (then, orelse))
+    return Variables(names, blocks or [b for b in (then, orelse) if getattr(b, "__closure__", None)], (then, orelse, *blocks))
 
 
 class _Join:

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from pullback.tracer.arrays.python_scalars import integer
+from pullback.tracer.arrays.sequence_comparisons import ordering
 from pullback.tracer.arrays.traced import TracedArray, has_rows
 from pullback.tracer.statements.branches import and_, choose, is_undecided, not_
 from pullback.tracer.statements.choices import truth_of
-from pullback.tracer.statements.comparisons import ordering
 from pullback.tracer.statements.growing import element_of
 from pullback.tracer.statements.items import items_of
 from pullback.tracer.statements.loops import for_, while_

@@ -461,3 +461,22 @@ def test_a_sorted_list_is_changed_as_values_decide() -> None:
     for t in (0.3, -5.0, 5.0):
         assert repr(compiled(x, t)) == repr(inserted_in_order(x, t))
         assert repr(compiled(list(map(float, x)), t)) == repr(inserted_in_order(list(map(float, x)), t))
+
+
+def last_of_runs(p: Any, n: Any) -> Any:
+    out = [p]
+    for _ in range(4):
+        k = 0
+        while n >= 1 and k < 5:
+            k += 1
+            out.append(-1.25 * k)
+        if len(out) % 2:
+            result = out[0] + out[-1]
+            break
+    return result
+
+
+def test_lists_that_iterations_in_branches_make_longer() -> None:
+    """Iterations of a short loop that may end run in branches, one in another; each makes the list longer by a value."""
+    arguments = np.float64(1.5), np.int64(4)
+    assert pb.jit(last_of_runs, guards=False)(*arguments) == last_of_runs(*arguments)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ from pullback.tracer.arrays.mixed_numbers import chosen
 from pullback.tracer.arrays.ordering import is_undecided_order, sorted_items
 from pullback.tracer.arrays.python_scalars import integer, scalar, weak
 from pullback.tracer.arrays.replacements import call_of, converts, takes_traced, twin
+from pullback.tracer.arrays.sequence_comparisons import ordering
 from pullback.tracer.arrays.traced import Gathers, Keyed, Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.tree import bare, flatten, unflatten
 from pullback.tracer.arrays.value_extents import check_some
@@ -37,7 +39,7 @@ _MISSING: Any = object()
 _RANK = {"bool": 0, "int": 1, "float": 2, "complex": 3}
 
 
-def _extreme(name: str, real: Callable[..., Any], beats: Any) -> Callable[..., Any]:
+def _extreme(name: str, real: Callable[..., Any], beats: Any, beats_in_order: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def call(*args: Any, key: Any = None, default: Any = _MISSING) -> Any:
         options = {} if default is _MISSING else {"default": default}
         keyed = args[0] if len(args) == 1 and isinstance(args[0], Keyed) else None
@@ -65,10 +67,11 @@ def _extreme(name: str, real: Callable[..., Any], beats: Any) -> Callable[..., A
         if not holds_traced(keys) or not items:
             pairs = [_Pair(k, item) for k, item in zip(keys, items)]
             return real(pairs).item if pairs else real(items, **options)
-        known = _known(lambda values: real(values), keys) if key is None else None
+        are_sequences = isinstance(keys[0], tuple | list)
+        known = _known(lambda values: real(values), keys) if key is None and not are_sequences else None
         best, best_key = items[0], keys[0]
         for item, k in zip(items[1:], keys[1:]):
-            better = beats(as_traced(k), as_traced(best_key))
+            better = as_traced(beats_in_order(k, best_key) if are_sequences else beats(as_traced(k), as_traced(best_key)))
             if better.ndim:
                 raise TraceError(f"{name} of arrays; compare elements by np.{name}imum, or take np.{name} of one array")
             best = _where(better, item, best, name)
@@ -148,8 +151,8 @@ def index_of_extreme(x: TracedArray, name: str) -> Any:
     return xp.where(xp.isnan(x[0]) | xp.isnan(x[index]), 0, index)
 
 
-twin(builtins.max)(_extreme("max", builtins.max, np.greater))
-twin(builtins.min)(_extreme("min", builtins.min, np.less))
+twin(builtins.max)(_extreme("max", builtins.max, np.greater, ordering(operator.gt)))
+twin(builtins.min)(_extreme("min", builtins.min, np.less, ordering(operator.lt)))
 
 
 @twin(builtins.sum)
