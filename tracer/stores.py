@@ -17,7 +17,7 @@ from typing import Any
 from pullback.tracer.arrays.frame import Frame, current
 from pullback.tracer.arrays.mixed_numbers import result_of
 from pullback.tracer.arrays.object_results import ObjectResult, is_object_result
-from pullback.tracer.arrays.traced import Appended, Assigned, Keyed, Listed, TracedArray, has_rows
+from pullback.tracer.arrays.traced import Appended, Assigned, Elements, Keyed, Listed, TracedArray, has_rows
 from pullback.tracer.arrays.tree import (
     LEAF,
     NAMESPACES,
@@ -138,7 +138,7 @@ _DATACLASSES = Mutable(classes=(), empty=lambda tree: object.__new__(tree.type),
 
 ASSIGNED = Mutable(classes=(Assigned,), empty=lambda tree: {}, fill=_assign)
 """Dicts to which calls only assign items."""
-_ADDED: dict[type, tuple[Mutable, Callable[[], Any]]] = {
+_ADDED: dict[type, tuple[Mutable, Callable[..., Any]]] = {
     list: (LONGER, Appended), dict: (ASSIGNED, Assigned), defaultdict: (ASSIGNED, Assigned), OrderedDict: (ASSIGNED, Assigned),
 }  # fmt: skip
 
@@ -172,10 +172,10 @@ def _is_mutable_dataclass(kind: Any) -> bool:
 
 def _record_of(value: Any) -> Mutable | None:
     """Return how what a trace made is changed; None for what cannot be changed."""
+    if is_object_result(value):
+        return _OBJECTS
     record = mutable_of(class_of(value))
-    if record is _DATACLASSES:
-        return _NEW_DATACLASSES
-    return record or (_OBJECTS if is_object_result(value) else None)
+    return _NEW_DATACLASSES if record is _DATACLASSES else record
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -330,6 +330,7 @@ class ContainersOfCall:
 
     ``copies`` has for each container, in the order of the arguments, its copy, which is one object for one container.
     ``in_blocks``: the ids of containers that blocks of branches and loops change.
+    ``are_outside``: those that are added now are reached through objects from outside.
     """
 
     def __init__(self, frame: Frame) -> None:
@@ -347,6 +348,7 @@ class ContainersOfCall:
         self._originals: list[Any] = []
         self.is_compared = False
         self.in_blocks: set[int] = set()
+        self.are_outside = False
 
     # copies
 
@@ -428,7 +430,7 @@ class ContainersOfCall:
     def _add(
         self, record: Mutable, value: Any, copy: Any, path: str, label: str, steps: Steps | None, is_outside: bool = False
     ) -> None:  # fmt: skip
-        if is_outside:
+        if is_outside or self.are_outside:
             self._outside.add(len(self.copies))
         self._steps.append(steps)
         self._originals.append(value)
@@ -461,14 +463,16 @@ class ContainersOfCall:
 
     # containers from outside
 
-    def known(self, value: Any, read: Callable[[], Any], label: str, is_added: bool) -> Any:
+    def known(
+        self, value: Any, read: Callable[[], Any], label: str, is_added: bool, elements: Callable[[], Elements]
+    ) -> Any:  # fmt: skip
         """Return the copy of a container from outside that has one, of an argument too, or, if the function only adds to it
-        (``is_added``), one without contents; None if there is none."""
+        (``is_added``), one without contents, a list with those ``elements`` that it reads; None if there is none."""
         copy = self._copy_of.get(id(value))
         record = mutable_of(type(value))
         if copy is None and is_added and record is not None and type(value) in _ADDED:
             record, make = _ADDED[type(value)]
-            copy = self._copy_of[id(value)] = self._growing(make())
+            copy = self._copy_of[id(value)] = self._growing(make(elements()) if type(value) is list else make())
         elif copy is None or record is None:
             return None
         else:
@@ -635,7 +639,9 @@ class ContainersOfCall:
         out_tree = contents.tree(result)
         fills = [Fill(index=k, of=self._records[k]) for k in changed]
         trees = [contents.below(_with_attributes(self.copies[k], self._records[k])) for k in changed]
+        first = len(contents.leaves)
         place_trees = [contents.tree(value) for value in stored]
+        end = len(contents.leaves)
         new: list[Callable[[], Any]] = []
         for value in contents.shared:  # the structure of one may add others
             record = _record_of(value)
@@ -643,9 +649,12 @@ class ContainersOfCall:
             fills.append(Fill(index=len(self.copies) + len(new), of=record))
             trees.append(contents.below(value))
             new.append(_made_empty(value) if isinstance(value, Keyed) else partial(record.empty, trees[-1]))
+        order = [*range(first), *range(end, len(contents.leaves)), *range(first, end)]  # of the leaves in the order of the trees
+        numbers = {k: n for n, k in enumerate(order)}
+        out_tree, *trees = [_renumbered(tree, numbers) for tree in (out_tree, *trees, *place_trees)]
         stores = Stores(
             paths=tuple(self.paths), values=self.values, pattern=_pattern(self.copies), new=tuple(new), fills=tuple(fills),
-            trees=(*trees, *place_trees), labels=tuple(self.labels[k] for k in changed),
+            trees=tuple(trees), labels=tuple(self.labels[k] for k in changed),
             titles=tuple(self._title(k) for k in changed),
             appended=tuple(self._steps[k] or () for k in changed if self._is_longer(k)),
             repeated=frozenset(self._repeated),
@@ -657,7 +666,7 @@ class ContainersOfCall:
                 for p in places
             ),
         )  # fmt: skip
-        return Written(stores=stores, out_tree=out_tree, leaves=contents.leaves)
+        return Written(stores=stores, out_tree=out_tree, leaves=[contents.leaves[k] for k in order])
 
 
     def _add_outside(self, outside: Sequence[OutsideObject], contents: Contents) -> None:
@@ -667,6 +676,16 @@ class ContainersOfCall:
                 self._add(_WHOLE, real, traced, f"{self._named(read)}()", describe, None)
                 self._before.append(None)
                 contents.add_object(traced, len(self.copies) - 1)
+
+
+def _renumbered(tree: TreeDef, numbers: Mapping[int, int]) -> TreeDef:
+    """Return a structure with other numbers of leaves that are met again."""
+    if tree.kind == "same leaf":
+        return TreeDef("same leaf", data=numbers[tree.data], key=numbers[tree.data])
+    children = [_renumbered(child, numbers) for child in tree.children]
+    if all(a is b for a, b in zip(children, tree.children, strict=True)):
+        return tree
+    return TreeDef(tree.kind, tree.type, tree.data, tree.key[2], children)
 
 
 OutsideObject = tuple[Callable[[], Any], Any, Any, str]
@@ -856,13 +875,14 @@ def refusing_changes(frame: Frame, what: str) -> Iterator[None]:
 def refusing_outside(frame: Frame) -> Iterator[None]:
     """Raise TraceError if a function that is traced in this context, in a region, changes a container from outside although the
     region takes no stores."""
-    stores, names = frame.root.stores, frame.root.names
-    before = stores.contents_outside()
+    around = [f.stores for f in frame.outward if f.stores is not None and f is not frame]
+    before = [(stores, stores.contents_outside()) for stores in around]
     yield
-    for describe in () if frame.takes_stores else stores.changed_since(before):
-        names.change_again(describe)
-        raise refusal(describe, frame)
-
+    for stores, contents in () if frame.takes_stores else before:
+        for describe in stores.changed_since(contents):
+            if stores is frame.root.stores:
+                frame.root.names.change_again(describe)
+            raise refusal(describe, frame)
 
 
 MOST_LENGTHS = 4

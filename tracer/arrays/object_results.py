@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,9 +23,11 @@ class ObjectResult:
 
 def is_object_result(value: Any) -> bool:
     """Return whether a value is an object that the traced function made, of a class of the user's, and no more than its
-    attributes."""
+    attributes. One of a dataclass with other attributes than its fields is one; any other is a tree of these."""
     kind = real_class(type(value))
-    if kind is type(value) or container_of(kind) is not None or hasattr(kind, "__dataclass_fields__"):
+    if kind is type(value) or container_of(kind) is not None:
+        return False
+    if hasattr(kind, "__dataclass_fields__") and set(attribute_names(value)) == {f.name for f in dataclasses.fields(kind)}:
         return False
     bases = [k for k in kind.__mro__ if k is not object]
     has_own_ways = any(name in vars(k) for k in bases for name in _OWN_WAYS)

@@ -192,9 +192,10 @@ class Unread:
 
     __slots__ = ()
 
-    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TraceError("a list among the arguments is read, of which a trace knows only what calls append")
 
+    _refuse = refuse
     __getattr__ = __call__ = __iter__ = __next__ = __getitem__ = __len__ = __bool__ = __float__ = __contains__ = _refuse
     __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __add__ = __radd__ = __index__ = __int__ = _refuse
     __array__ = __array_ufunc__ = __array_function__ = __repr__ = __str__ = __format__ = __copy__ = __deepcopy__ = _refuse
@@ -203,15 +204,35 @@ class Unread:
         return self._refuse()
 
 
-class Appended(Listed):
-    """A list outside that the function only makes longer: ``UNREAD`` and the list ``new`` of the elements that it appends."""
+class Elements:
+    """The elements that a list from outside has before the function, of which those that it reads are inputs."""
 
-    __slots__ = ("new",)
+    __slots__ = ()
+
+    def element(self, index: int) -> Any:
+        """Return an element, counted as in Python. Raises TraceError for one that cannot be an input."""
+        raise NotImplementedError
+
+    def length(self) -> Any:
+        """Return the number of elements, a traced int."""
+        raise NotImplementedError
+
+    def is_empty(self) -> bool:
+        """Return whether there are none, which is guarded."""
+        raise NotImplementedError
+
+
+class Appended(Listed):
+    """A list outside that the function only makes longer: ``UNREAD`` and the list ``new`` of the elements that it appends. It
+    reads those that were there from ``before``, if that is not None."""
+
+    __slots__ = ("_before", "new")
     rows = None
 
-    def __init__(self) -> None:
+    def __init__(self, before: Elements | None = None) -> None:
         super().__init__([UNREAD])
         self.new: list[Any] = []
+        self._before = before
 
     def append(self, element: Any) -> None:
         """Add an element at the end."""
@@ -225,12 +246,30 @@ class Appended(Listed):
         self.new.extend(elements)
         return self
 
+    def __getitem__(self, index: Any) -> Any:
+        if self._before is None or type(index) is not int or has_rows(self.new):
+            return UNREAD._refuse()
+        count = list.__len__(self.new)
+        if -count <= index < 0:
+            return self.new[index]
+        return self._before.element(index + count if index < 0 else index)
+
+    def length(self) -> Any:
+        if self._before is None or has_rows(self.new):
+            return UNREAD._refuse()
+        return self._before.length() + list.__len__(self.new)
+
+    def __bool__(self) -> bool:
+        if self._before is None or has_rows(self.new):
+            return bool(UNREAD._refuse())
+        return list.__len__(self.new) > 0 or not self._before.is_empty()
+
     def _refuse(self, *args: Any, **kwargs: Any) -> Any:
         return UNREAD._refuse()
 
-    entries = contents = as_list = array = length = row = total = result = copy = index = count = _refuse
-    insert = pop = remove = clear = sort = reverse = __delitem__ = __setitem__ = __getitem__ = _refuse
-    __iter__ = __len__ = __bool__ = __contains__ = __reversed__ = __add__ = __radd__ = __mul__ = __rmul__ = _refuse
+    entries = contents = as_list = array = row = total = result = copy = index = count = _refuse
+    insert = pop = remove = clear = sort = reverse = __delitem__ = __setitem__ = _refuse
+    __iter__ = __len__ = __contains__ = __reversed__ = __add__ = __radd__ = __mul__ = __rmul__ = _refuse
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __imul__ = __copy__ = __reduce_ex__ = __repr__ = _refuse
     __hash__ = None  # type: ignore[assignment]
 

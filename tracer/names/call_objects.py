@@ -4,6 +4,7 @@ being served, so that it serves other objects of the same classes."""
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -25,6 +26,18 @@ def object_of_call(index: int, traced: Read) -> Any:
     """Return an object of the call that this thread is serving; while it serves none, that of the call that was ``traced``."""
     objects = CURRENT.objects
     return objects[index] if objects else traced()
+
+
+def while_alive(value: Any) -> Read:
+    """Return a function that returns an object while others keep it; it raises LookupError for one without weak references."""
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return _gone
+
+
+def _gone() -> Any:
+    raise LookupError("an object without weak references, outside of its call")
 
 
 @contextmanager

@@ -8,12 +8,61 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
+from pullback.tracer.arrays.traced import UNREAD, Elements
 from pullback.tracer.names.guards import Guard, Read, container_key, float_count, item_of, plain_key
 from pullback.tracer.names.reader import Reader
 from pullback.tracer.user_code.errors import TraceError
 
 # Largest list whose floats are inputs; the floats of longer lists are constants, guarded by their values.
 MAX_FLOATS = 64
+
+
+class OutsideElements(Elements):
+    """The elements of a list from outside to which the function only adds."""
+
+    __slots__ = ("_describe", "_names", "_read", "_seen", "_value")
+
+    def __init__(self, names: Reader, value: list[Any], read: Read, describe: str) -> None:
+        self._names, self._value, self._read, self._describe = names, value, read, describe
+        self._seen: dict[Any, Any] = {}
+
+    def element(self, index: int) -> Any:
+        value = self._value
+        if not -len(value) <= index < len(value) or not _is_input(value[index]):
+            return UNREAD.refuse()
+        if index not in self._seen:
+            read = item(self._read, index)
+            self._seen[index] = self._names.input(value[index], read, f"{self._describe}[{index}]")
+        return self._seen[index]
+
+    def length(self) -> Any:
+        if None not in self._seen:
+            read = functools.partial(_length_of, self._read)
+            self._seen[None] = self._names.input(len(self._value), read, f"len({self._describe})")
+        return self._seen[None]
+
+    def is_empty(self) -> bool:
+        is_empty = not self._value
+        self._names.check(functools.partial(_is_empty, self._read), is_empty, f"whether {self._describe} is empty")
+        return is_empty
+
+
+def _is_input(value: Any) -> bool:
+    """Return whether an element of a list can be an input."""
+    kind = type(value)
+    is_short = kind is int and -(2**63) <= value < 2**63
+    is_numeric = kind is np.ndarray or (isinstance(value, np.generic) and kind is value.dtype.type)
+    return is_short or kind in (bool, float, complex) or (is_numeric and value.dtype.kind in "biufc")
+
+
+def _length_of(read: Read) -> int:
+    return len(read())
+
+
+def _is_empty(read: Read) -> bool:
+    return not read()
 
 
 def container(names: Reader, value: Any, read: Read, describe: str, is_fixed: bool = False) -> Any:

@@ -151,7 +151,9 @@ class _Writer:
         key = source.key
         lines.append(f"{name} = {self.expression(source.read)}")
         is_other = f"not fits({name}, {self.name(key)})"
-        if isinstance(key, type):
+        if key is int:
+            lines.append(f"if type({name}) is not int or not {-(2**63)} <= {name} < {2**63}: return None")
+        elif isinstance(key, type):
             lines.append(f"if type({name}) is not {self.name(key)}: return None")
         elif len(key) == 1:
             lines.append(f"if type({name}) is not {self.name(key[0].type)}: return None")

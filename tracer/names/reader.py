@@ -49,6 +49,9 @@ class Reader(Protocol):
     def resolve(self, value: Any, read: Read, describe: str, guard: bool = True) -> Any:
         """Return the replacement of an outside value in the trace; record the guard or the input that it needs."""
 
+    def input(self, value: Any, read: Read, describe: str) -> Any:
+        """Return the input for a number or an array that is read at each call; a number decides no branches."""
+
     def replacement(self, value: Any, describe: str) -> Any:
         """Return the replacement of a library's object, a function, a class, a module or an object."""
 

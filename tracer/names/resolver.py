@@ -42,8 +42,8 @@ from pullback.tracer.arrays.replacements import instance_twin, library_twin, rea
 from pullback.tracer.arrays.tables import CLASSES
 from pullback.tracer.arrays.traced import READONLY, Keyed, Listed, Origin, Tagged, TracedArray
 from pullback.tracer.arrays.tree import EQUAL, adopted, as_array, is_array_like, leaf_key, real_class
-from pullback.tracer.names.call_objects import all_of, is_of_call, object_of_call
-from pullback.tracer.names.containers import container, item, mutable
+from pullback.tracer.names.call_objects import all_of, is_of_call, object_of_call, while_alive
+from pullback.tracer.names.containers import OutsideElements, container, item, mutable
 from pullback.tracer.names.globals import Namespace, deleted_globals
 from pullback.tracer.names.guards import (
     MAX_ITEMS,
@@ -297,7 +297,7 @@ class Names:
         for k, value in enumerate(objects):
             first = self.of_call.setdefault(id(value), k)
             if first != k:
-                reads = [functools.partial(object_of_call, index, weakly(value)) for index in (k, first)]
+                reads = [functools.partial(object_of_call, index, while_alive(value)) for index in (k, first)]
                 self.guard(Guard(read=reads[0], expected=reads[1], how="same", describe=f"argument {title_of(value)}"))
 
     def _own(self, value: Any, read: Read, describe: str) -> None:
@@ -410,7 +410,7 @@ class Names:
             return value
         index = self.of_call.get(id(value))
         if index is not None:
-            read = functools.partial(object_of_call, index, weakly(value))
+            read = functools.partial(object_of_call, index, while_alive(value))
             return self.resolve(value, read, f"argument {title_of(value)}")
         return self.resolve(value, lambda: value, type(value).__name__, guard=False)
 
@@ -489,7 +489,8 @@ class Names:
         if id(value) in self._inside:
             self.change_again(self._inside[id(value)][1], may_be_added=False)
         is_added = describe in self.stored_inputs and describe not in self.read_whole
-        copy = self.root.stores.known(value, read, describe, is_added)
+        elements = functools.partial(OutsideElements, self, value, read, describe)
+        copy = self.root.stores.known(value, read, describe, is_added, elements)
         if copy is None:
             return None
         self.check(lambda: type(read()), type(value), describe, "identity")
@@ -820,6 +821,13 @@ class Names:
     def _is_varying(self, value: Any, describe: str) -> bool:
         """Return whether a number of an object is a float that had other values in other calls in which it decided."""
         return isinstance(value, float | np.inexact) and describe in self.kept_inputs
+
+    def input(self, value: Any, read: Read, describe: str) -> TracedArray:
+        """Return the input for a number or an array that is read at each call; a number decides no branches."""
+        traced = self._capture(value, read, describe)
+        if traced.known is not None and not isinstance(value, np.ndarray):
+            self._undecided |= traced.known[1]
+        return traced
 
     def _captured_before(self, value: Any, read: Read, describe: str) -> TracedArray | None:
         """Return the existing input for an array captured under another name, guarded by both names being the same array; else

@@ -277,6 +277,7 @@ class State:
         named = ((getattr(f, "__name__", "a function"), f) for f in functions)
         root = frame_of().root
         outside = [*root.stores.stored_copies(), *((target.describe, target.stored) for target in root.names.places.stored())]
+        outside += [pair for attributes in root.names.replaced.values() for pair in attributes.items()]
         self.containers = containers_in((*named, *values, *outside), callables)
         self.bound = list(_bound_by(callables).values())
         self.ids = {id(c.value): c for c in self.containers if c.kind != "array"}

@@ -9,8 +9,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pullback.tracer.arrays.mixed_numbers import mixed
+from pullback.tracer.arrays.object_results import is_object_result
 from pullback.tracer.arrays.traced import Appended, Assigned, Keyed, Listed, TracedArray, has_rows
-from pullback.tracer.arrays.tree import LEAF, NAMESPACES, Identity, TreeDef, assembled, flatten, map_statics, structure_of
+from pullback.tracer.arrays.tree import (
+    LEAF,
+    NAMESPACES,
+    Identity,
+    TreeDef,
+    assembled,
+    flatten,
+    is_stand_in,
+    map_statics,
+    structure_of,
+)
 from pullback.tracer.arrays.value_extents import is_inner
 from pullback.tracer.arrays.views import may_be
 from pullback.tracer.names.side_effects import is_same_contents
@@ -143,7 +154,7 @@ class ContainerArguments:
             result = as_weak(self._outside.get(id(x), x), x)
             self._note_names(x, result)
             return result if x.type_tag is None else mixed(result, self.converted(x.type_tag), x.weak)
-        if mutable_of(class_of(x)) is not None:
+        if mutable_of(class_of(x)) is not None or is_object_result(x):
             self._converted[id(x)] = x, x
             self._fill(x, x)
             return x
@@ -195,7 +206,12 @@ class ContainerArguments:
             items = list(source) if type(source) is set else list(map(self.converted, source))
             target.clear()
             target.update(items) if type(source) is set else target.extend(items)
-        elif mutable_of(type(target)) is not None and dataclasses.is_dataclass(target):
+        elif is_stand_in(type(target)):
+            for name in attribute_names(source):
+                value = self.converted(getattr(source, name))
+                if getattr(target, name, None) is not value:
+                    target.assign(name, value)
+        elif _has_attributes(target):
             values = {name: self.converted(getattr(source, name)) for name in attribute_names(source)}
             for name in attribute_names(target):
                 object.__delattr__(target, name)
@@ -214,6 +230,11 @@ def _may_hold(value: Any) -> bool:
     return isinstance(value, (list, tuple, dict, deque, set, *NAMESPACES)) or dataclasses.is_dataclass(value)
 
 
+def _has_attributes(x: Any) -> bool:
+    """Return whether a value is an object whose attributes change: of a dataclass, or one that the traced function made."""
+    return is_object_result(x) or (mutable_of(type(x)) is not None and dataclasses.is_dataclass(x))
+
+
 def _parts(x: Any) -> tuple[TreeDef, list[Any]]:
     """Return the structure of a value down to its children, and these."""
     if type(x) in (Appended, Assigned) or isinstance(x, Keyed):
@@ -222,7 +243,7 @@ def _parts(x: Any) -> tuple[TreeDef, list[Any]]:
         return TreeDef("list", list), list(list.__iter__(x))
     if type(x) in (dict, OrderedDict, defaultdict, Counter):
         return TreeDef("dict", dict), list(x.values())
-    if mutable_of(type(x)) is not None and dataclasses.is_dataclass(x):
+    if _has_attributes(x):
         names = attribute_names(x)
         return TreeDef("dataclass", type(x), names, tuple(names)), [getattr(x, name) for name in names]
     children: list[Any] = []

@@ -3,21 +3,38 @@ reads the region's parameters in place of the floats that they have, and nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.arrays.object_results import is_object_result
+from pullback.tracer.arrays.traced import UNREAD, Assigned, TracedArray
 from pullback.tracer.arrays.tree import LEAF, Identity, TreeDef, bare, flatten
 from pullback.tracer.names.proxies import OutsideObject
 from pullback.tracer.transforms.container_arguments import ContainerArguments
 from pullback.tracer.transforms.region import Region, enter_differentiated
 from pullback.tracer.user_code.errors import TraceError
+from pullback.tracer.user_code.ownership import attribute_names
 
 
 def is_differentiable_object(value: Any) -> bool:
-    """Return whether a value stands for an outside object, of which the attributes can be differentiated."""
-    return issubclass(type(value), OutsideObject)
+    """Return whether a value is an object of which the attributes can be differentiated: it stands for one outside, or the traced
+    function made it."""
+    return issubclass(type(value), OutsideObject) or is_object_result(value)
+
+
+@contextmanager
+def _with_attributes(instance: Any, attributes: Mapping[str, Any]) -> Iterator[None]:
+    """Make other values those of attributes of an object that the function made in this context."""
+    before = {name: getattr(instance, name) for name in attributes}
+    for name, value in attributes.items():
+        object.__setattr__(instance, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if getattr(instance, name, None) is attributes[name]:
+                object.__setattr__(instance, name, value)
 
 
 class DifferentiatedArguments:
@@ -45,6 +62,8 @@ class DifferentiatedArguments:
             operands.append(len(self._region.operands))
             parameters.append(enter_differentiated(self._region, next(leaves), label))
             return LEAF
+        if tree.kind == "appended" or (tree.kind == "static" and isinstance(tree.data, Assigned)):
+            UNREAD.refuse()  # so that the function is traced with the contents, which are differentiated
         if tree.kind == "static" and is_differentiable_object(tree.data):
             return self._object(tree.data, label, operands)
         if tree.kind == "labelled":
@@ -66,26 +85,44 @@ class DifferentiatedArguments:
             return known[1]
         own: list[int] = []
         self._objects[id(stand_in)] = stand_in, None, own
-        attributes = OutsideObject.attributes(stand_in)
+        is_outside = issubclass(type(stand_in), OutsideObject)
+        if is_outside:
+            attributes = OutsideObject.attributes(stand_in)
+        else:
+            attributes = {name: getattr(stand_in, name) for name in attribute_names(stand_in)}
         replaced, children = {}, []
         for name, value in attributes.items():
-            replaced[name], child, inside = self.entered(value, f"{label}.{name}")
-            if child.kind == "static":
+            with self._outside():
+                replaced[name], child, inside = self.entered(value, f"{label}.{name}")
+            if child.kind == "static" and is_outside:
                 outside = OutsideObject.as_outside(stand_in, name, value)
                 child = TreeDef("static", None, outside, Identity(outside))
             children.append(child)
             own += inside
         self._replaced.append((stand_in, replaced))
         names = tuple(attributes)
-        structure = TreeDef("dataclass", OutsideObject.made_class(stand_in), names, names, children)
+        kind = OutsideObject.made_class(stand_in) if is_outside else type(stand_in)
+        structure = TreeDef("dataclass", kind, names, names, children)
         self._objects[id(stand_in)] = stand_in, structure, own
         operands += own
         return structure
+
+    @contextmanager
+    def _outside(self) -> Iterator[None]:
+        """Note in this context that the containers that are copied are reached through objects, which blocks do not search."""
+        stores = self._containers.containers
+        before, stores.are_outside = stores.are_outside, True
+        try:
+            yield
+        finally:
+            stores.are_outside = before
 
     @contextmanager
     def replaced(self) -> Iterator[None]:
         """Give the objects the parameters of the region in this context."""
         with ExitStack() as stack:
             for stand_in, attributes in self._replaced:
-                stack.enter_context(OutsideObject.with_attributes(stand_in, attributes))
+                is_outside = issubclass(type(stand_in), OutsideObject)
+                replaced = OutsideObject.with_attributes if is_outside else _with_attributes
+                stack.enter_context(replaced(stand_in, attributes))
             yield

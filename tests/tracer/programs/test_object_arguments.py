@@ -128,6 +128,14 @@ def test_objects_as_keys_are_fixed() -> None:
         assert [compiled(p, 2.0) for p in points] == [20.0, 22.0, 24.0]
 
 
+def test_large_ints() -> None:
+    compiled = pb.jit(lambda p, x: p.x * x)
+    for _ in range(3):
+        for value in (3, 2**70, -(2**63), 2**63, 5):
+            for _ in range(4):
+                assert compiled(Point(value), 2.0) == value * 2.0
+
+
 def test_many_kinds_of_objects_are_known_by_identity() -> None:
     def made(k: int) -> Any:
         return Point(float(k), f=lambda x: x * k)
@@ -143,6 +151,20 @@ def test_many_kinds_of_objects_are_known_by_identity() -> None:
     points.clear()
     gc.collect()
     assert dead() is None and len(compiled._entries.by_key) < count
+
+
+def test_programs_keep_no_objects() -> None:
+    for kind in (Point, Slotted):
+        compiled = pb.jit(lambda p: p.x.twice if hasattr(p, "none") else np.sum(p.x))
+        x = np.ones(3)
+        dead = weakref.ref(x)
+        p = kind(x)
+        for _ in range(6):
+            assert compiled(p) == 3.0
+        del x, p
+        gc.collect()
+        assert dead() is None
+        assert compiled(kind(np.full(3, 2.0))) == 6.0
 
 
 def test_results_are_the_callers_objects() -> None:
@@ -171,6 +193,24 @@ def test_results_are_the_callers_objects() -> None:
         p = Point(1.0 + k)
         first, second, (third,) = both(p, 2.0)
         assert first is second is p.made and third is p and first.x == 2.0 + 2 * k
+
+
+def test_what_is_stored_to_several_places() -> None:
+    def stored(p: Any, x: float) -> Any:
+        made = Point(x * 2, items=[x])
+        items = [x, x * 3]
+        p.a = items
+        p.first = p.second = made
+        p.b, p.c = items, x * 4
+        made.other = x
+        return x * 5, [items]
+
+    compiled = pb.jit(stored)
+    for x in (1.5, 2.5):
+        plain, ours = Point(0.0), Point(0.0)
+        first, second = stored(plain, x), compiled(ours, x)
+        assert first == second and second[1][0] is ours.a is ours.b and ours.first is ours.second
+        assert vars(ours.first) == vars(plain.first) and ours.a == plain.a and ours.c == plain.c
 
 
 def test_a_call_that_raises_stores_nothing() -> None:
@@ -250,11 +290,36 @@ def test_gradients_store_once() -> None:
         p.seen.append(p.last)
         return p.last**2 + p.seen[0]
 
+    def appending(p: Any, x: float) -> Any:
+        p.seen.append(p.x * x)
+        p.table["new"] = x
+        return p.seen[-1] * p.seen[0]
+
+    for first in (1.0, 2.0):
+        p = Point(2.0, seen=[first], table={"old": 0.5})
+        gradient = pb.grad(appending)(p, 3.0)
+        assert vars(gradient) == {"x": 3.0 * first, "seen": [6.0], "table": {"old": 0.0}}
+        assert vars(p) == {"x": 2.0, "seen": [first, 6.0], "table": {"old": 0.5, "new": 3.0}}
     p = Point(2.0, calls=0.0, seen=[1.0])
     gradient = pb.grad(loss)(p, 3.0)
     assert gradient.x == 36.0 and gradient.calls == 0.0 and gradient.seen == [1.0]
     assert vars(p) == {"x": 2.0, "calls": 1.0, "last": 6.0, "seen": [1.0, 6.0]}
     assert type(p.last) is float
+
+
+def test_gradients_store_objects_that_the_function_made() -> None:
+    def loss(p: Any, x: float) -> Any:
+        p.made = made = Point(p.x * x, items=[p.x])
+        made.inner = Point(x)
+        made.inner.x = made.inner.x + p.x
+        return made.x * made.inner.x + made.items[0]
+
+    for x in (1.5, 2.5):
+        plain, ours = Point(2.0), Point(2.0)
+        loss(plain, x)
+        value, gradient = pb.value_and_grad(loss)(ours, x)
+        assert np.isclose(gradient.x, x * (x + 2.0) + 2.0 * x + 1) and np.isclose(value, 2.0 * x * (x + 2.0) + 2.0)
+        assert vars(ours.made.inner) == vars(plain.made.inner) and ours.made.items == [2.0] and ours.made.x == 2.0 * x
 
 
 def test_what_a_class_computes_is_differentiated() -> None:
@@ -278,6 +343,68 @@ def test_what_a_class_computes_is_differentiated() -> None:
         return pb.grad(lambda p: p.scaled * p.square)(p).x
 
     assert np.isclose(pb.grad(second)(Computed(1.5)).x, 27.0)
+
+
+def made_in_place(p: Any, t: float) -> Any:
+    p.inner = Point(p.x, items=[t])
+    if p.x > t:
+        p.inner.x = t
+        p.inner.items.append(p.x)
+    return p.inner.x * 2 + len(p.inner.items)
+
+
+def made_in_loop(p: Any, t: float) -> Any:
+    p.inner = made = Point(p.x)
+    for k in range(30):
+        if p.x * k > t:
+            p.inner.x = p.inner.x + t
+    return made.x * 2
+
+
+def change_held(p: Any, t: float) -> Any:
+    if p.x > t:
+        p.body.position = t
+        p.items.append(p.x)
+        p.table["k"] = p.x * 2
+    else:
+        p.items[0] = t
+    return p.x * p.items[-1] * p.table["k"] + p.body.position * p.x
+
+
+@pytest.mark.parametrize("function", [made_in_place, made_in_loop, change_held])
+def test_branches_change_what_objects_hold(function: Any) -> None:
+    def make(x: float) -> Any:
+        return Point(x, body=Body(3.0, 1.0, 0.5), items=[1.0], table={"k": 1.0})  # type: ignore[arg-type]
+
+    compiled, gradient = pb.jit(function), pb.grad(function)
+    for x in (0.55, 1.55, 0.55, 2.55):
+        plain, ours, third = make(x), make(x), make(x)
+        assert np.isclose(compiled(ours, 1.0), function(plain, 1.0))
+        slope = (function(make(x + 1e-6), 1.0) - function(make(x - 1e-6), 1.0)) / 2e-6
+        assert np.isclose(gradient(third, 1.0).x, slope, rtol=1e-5)
+        for p in (ours, third):
+            assert (p.items, p.table, p.body) == (plain.items, plain.table, plain.body)
+            if hasattr(plain, "inner"):
+                inner = {**vars(plain.inner)}
+                assert vars(p.inner) == pytest.approx(inner) if "items" not in inner else vars(p.inner) == inner
+
+
+def test_gradients_of_objects_that_the_function_made() -> None:
+    @pb.jit
+    def step(x: float, y: float) -> Any:
+        p = Point(x, inner=Point(y), name="n", items=[x, 2.0])
+        gradient = pb.grad(lambda p: p.twice() * p.inner.x + p.items[0] ** 2)(p)
+        return p.x - 0.5 * gradient.x, gradient.inner.x, gradient.items, gradient.name, gradient
+
+    for x in (1.5, 2.5):
+        first, second, items, name, gradient = step(x, 3.0)
+        assert (first, second, items, name) == (x - 3.0, 2 * x, [2 * x, 0.0], "n")
+        assert type(gradient) is Point and gradient.inner.x == 2 * x
+
+    def nested(x: float) -> Any:
+        return pb.grad(lambda p: p.x**3 * p.inner.x)(Point(x, inner=Point(x * 2))).x
+
+    assert np.isclose(pb.grad(nested)(1.5), 18 * 1.5**2)
 
 
 def test_rows_take_objects_whole() -> None:
@@ -348,6 +475,23 @@ def test_stores_to_dataclasses() -> None:
     assert b == Body(1.5)
 
 
+def test_attributes_of_made_dataclasses_that_are_no_fields() -> None:
+    def made(p: Any, x: float) -> Any:
+        p.body = body = Body(x, hits=3)
+        body.extra = [x]
+        other = Body(x * 2)
+        other.extra = x
+        return other, Body(x * 3)
+
+    compiled = pb.jit(made)
+    for x in (1.5, 2.5):
+        plain, ours = Point(0.0), Point(0.0)
+        for first, second in zip((*made(plain, x), plain.body), (*compiled(ours, x), ours.body)):
+            assert type(second) is Body and vars(second) == vars(first)
+    for first, second in zip(made(plain, 1.5), pb.jit(lambda x: made(Point(0.0), x))(1.5)):
+        assert vars(second) == vars(first)
+
+
 def test_frozen_dataclasses_refuse_stores() -> None:
     @dataclass(frozen=True)
     class Frozen:
@@ -402,3 +546,62 @@ def test_the_function_in_a_compiled_one_is_followed() -> None:
         assert compiled(x) == choosing.__wrapped__(x) + 1.0
     assert pb.grad(lambda x: choosing.__wrapped__(x))(-2.0) == -1.0
     assert not hasattr(choosing.__wrapped__, "_wrapped")
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.history: list[Any] = []
+
+    def average(self, x: float) -> float:
+        self.history.append(0.9 * (self.history[-1] if self.history else 0.0) + 0.1 * x)
+        return self.history[-1]
+
+    def every_third(self, x: float) -> float:
+        self.history.append(x)
+        return x * 2 if len(self.history) % 3 == 0 else x * len(self.history)
+
+    def difference(self, x: float) -> float:
+        self.history.append(x)
+        return x - self.history[0] + (self.history[-2] if len(self.history) > 1 else 0.0)
+
+    def doubled(self, x: float) -> float:
+        self.history += [x, x * 2]
+        return self.history[-3] if len(self.history) > 2 else -1.0
+
+    def arrays(self, x: float) -> Any:
+        self.history.append(np.arange(3.0) * x)
+        return self.history[-1] @ self.history[0]
+
+    def several(self, x: float) -> float:
+        for _ in range(4):
+            self.history.append((self.history[-1] if self.history else 1.0) * x)
+        return self.history[-1]
+
+
+@pytest.mark.parametrize("name", [name for name in vars(Recorder) if not name.startswith("_")])
+def test_last_elements_and_lengths_are_inputs(name: str) -> None:
+    function = vars(Recorder)[name]
+    plain, ours = Recorder(), Recorder()
+    compiled, before = pb.jit(function), traces()
+    for k in range(12):
+        x = 0.5 + 0.25 * k
+        expected, result = function(plain, x), compiled(ours, x)
+        assert type(result) is type(expected) and result == pytest.approx(expected, rel=1e-14)
+        assert len(ours.history) == len(plain.history)
+        assert all(type(a) is type(b) and np.allclose(a, b, rtol=1e-14) for a, b in zip(ours.history, plain.history))
+    assert traces() - before <= 2
+
+
+def test_elements_of_other_types_are_traced_anew() -> None:
+    compiled = pb.jit(Recorder.average)
+    for first in (1, 2.5, True, np.float64(0.5), np.float32(0.5), 2**70, None):
+        plain, ours = Recorder(), Recorder()
+        for recorder in (plain, ours):
+            recorder.history.append(first)
+        if first is None:
+            with pytest.raises(TypeError):
+                compiled(ours, 1.0)
+            assert ours.history == [None]
+            continue
+        expected, result = plain.average(1.0), compiled(ours, 1.0)
+        assert type(result) is type(expected) and np.isclose(result, expected) and ours.history[0] is first
