@@ -178,8 +178,18 @@ class ContainerArguments:
         """Return what an array is outside the region; None if it does not leave it."""
         return self._outside.get(id(x)) if self.region.holds(x) else x
 
+    def _refuse_rows(self, target: Any) -> None:
+        """Raise TraceError for a list of an object that gets a length that values decide, or trace once more, as a function that
+        changes it."""
+        for label, copy, _ in self._stores.outside_copies():
+            if copy is target:
+                self.region.outer.root.names.change_again(label, may_be_added=False)
+        raise TraceError(BY_VALUE, user_loc())
+
     def _fill(self, target: Any, source: Any) -> None:
         """Give a container the contents of another, outside the region."""
+        if has_rows(source) and not isinstance(target, Listed):
+            self._refuse_rows(target)
         if has_rows(source):
             columns = [as_weak(self._outside.get(id(c), c), c) for c in self._columns_of(source)]
             if source.rows.depth:
