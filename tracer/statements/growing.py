@@ -317,7 +317,8 @@ class GrowingList(Listed):
     def columns(self) -> Result:
         """Return the list as columns, of which a call makes a list."""
         rows = self.stored()
-        return Result([self.column(k) for k in range(len(rows.buffers))], (rows.tree, tuple(rows.weak), rows.depth))
+        columns = [self.column(k) for k in range(len(rows.buffers))] or [as_traced(cast(self.length(), np.int64))]
+        return Result(columns, (rows.tree, tuple(rows.weak), rows.depth))
 
     def set_columns(self, like: Rows, columns: list[TracedArray]) -> None:
         """Give a list the elements of columns of a known length, of the types of other rows."""
@@ -976,7 +977,8 @@ def _tags(x: GrowingList, dtype: Any) -> TracedArray:
 
 class Result:
     """A list of a length that values decide, as a result of a traced function; a call makes a list of Python's of it.
-    ``columns``: the arrays of its elements' leaves; ``kind``: the structure of an element, and the names of its Python types."""
+    ``columns``: the arrays of its elements' leaves, or the number of elements without leaves, such as None and texts; ``kind``:
+    the structure of an element, and the names of its Python types."""
 
     def __init__(self, columns: Sequence[Any], kind: Any) -> None:
         self.columns, self.kind = columns, kind
@@ -987,6 +989,8 @@ def _list_of(kind: Any, columns: Sequence[Any]) -> list[Any]:
     if any(isinstance(c, TracedArray) for c in columns):
         raise TraceError("a list of a number of elements that values decide is used as one of a fixed number; use np.array of it")
     tree, weak, depth = kind
+    if not weak:
+        return [rebuild(tree, []) for _ in range(int(columns[0]))]
     tags = iter(columns[len(weak) :])
     numbers = [_numbers(c, name, next(tags) if tags_named(name) else None, depth) for c, name in zip(columns, weak, strict=False)]
     return [rebuild(tree, row) for row in zip(*numbers, strict=True)]

@@ -480,3 +480,48 @@ def test_lists_that_iterations_in_branches_make_longer() -> None:
     """Iterations of a short loop that may end run in branches, one in another; each makes the list longer by a value."""
     arguments = np.float64(1.5), np.int64(4)
     assert pb.jit(last_of_runs, guards=False)(*arguments) == last_of_runs(*arguments)
+
+
+LABEL = "low"
+
+
+def labels(x: Any) -> Any:
+    out = []
+    for v in x:
+        if v < 0.0:
+            out.append(LABEL)
+    return out
+
+
+def pairs_of_none(x: Any) -> Any:
+    out = []
+    if np.sum(x) < 0.0:
+        out.append((None, "sum"))
+    return {"events": out}, len(out)
+
+
+@pytest.mark.parametrize("program", [labels, pairs_of_none])
+def test_lists_of_one_text_or_none_have_their_length(program: Callable[..., Any]) -> None:
+    """The elements are the same in each call, so only their number is computed."""
+    compiled = pb.jit(program, guards=False)
+    for x in (np.array([-1.0, -2.0]), np.array([1.0, 2.0]), np.array([-3.0, 1.0])):
+        assert compiled(x) == program(x)
+
+
+def test_stored_lists_of_one_text_have_their_length() -> None:
+    def make() -> Any:
+        log: list[str] = []
+
+        def f(x: Any) -> Any:
+            if np.sum(x) < 0.0:
+                log.append("negative")
+                return 0.0
+            return np.dot(x, x)
+
+        return f, log
+
+    (plain, expected), (function, log) = make(), make()
+    compiled = pb.jit(function, guards=False)
+    for x in (np.array([1.0, 2.0]), np.array([-1.0, -2.0]), np.array([-3.0, 1.0])):
+        assert compiled(x) == plain(x)
+        assert log == expected
