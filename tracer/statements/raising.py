@@ -20,6 +20,7 @@ import numpy as np
 from pullback.ir.core.types import I64
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import as_traced, emit, full
+from pullback.tracer.arrays.mixed_numbers import result_of
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import flatten, map_statics, real_class
 from pullback.tracer.failures import ErrorTemplate
@@ -81,6 +82,15 @@ def _has_one_text(error: BaseException) -> bool:
     return is_plain and _is_library(type(error)) and all(type(a) is str for a in error.args) and len(error.args) < 2
 
 
+def _with_types(x: Any) -> Any:
+    """Return what an exception shows, with the types of numbers that are Python's on one path."""
+    if isinstance(x, TracedArray):
+        return result_of(x)
+    if type(x) in (tuple, list):
+        return type(x)(map(_with_types, x))
+    return {key: _with_types(item) for key, item in x.items()} if type(x) is dict else x
+
+
 class Raised:
     """An exception as a check raises it: its ``template``, the ``leaves`` that fill it, and its parts for compiled code."""
 
@@ -100,7 +110,8 @@ class Raised:
         kind, attributes = (error.kind, {}) if isinstance(error, Deferred) else (type(error), dict(vars(error)))
         attributes |= {n: x for n in _KEYWORDS if n not in attributes and (x := getattr(error, n, None)) is not None}
         names = frame_of().root.names
-        leaves, tree = flatten((error.args, error.kwargs if isinstance(error, Deferred) else {}, {} if is_called else attributes))
+        shown = (error.args, error.kwargs if isinstance(error, Deferred) else {}, {} if is_called else attributes)
+        leaves, tree = flatten(_with_types(shown))
         tree = map_statics(tree, lambda value: returned_static(value, names), real_class)
         arrays = list(map(as_traced, leaves))
         self.leaves += arrays

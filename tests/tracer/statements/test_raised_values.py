@@ -326,3 +326,19 @@ def test_a_raise_statement_of_what_is_no_exception() -> None:
     np.testing.assert_array_equal(compiled(np.ones(3)), np.full(3, 2.0))
     with pytest.raises(TypeError, match="not callable"):
         compiled(-np.ones(3))
+
+
+def test_numbers_that_are_pythons_on_one_path_keep_their_type() -> None:
+    def raises(x: Any, a: Any) -> Any:
+        m = 1 if x > 0 else a[0]
+        if x < 5:
+            raise KeyError(m, [m])
+        return {0: x}[m]
+
+    compiled = pb.jit(raises)
+    for x in (1.0, -1.0, 7.0, -2.0):
+        with pytest.raises(KeyError) as raised:
+            compiled(x, np.array([3, 4]))
+        with pytest.raises(KeyError) as expected:
+            raises(x, np.array([3, 4]))
+        assert repr(raised.value) == repr(expected.value)
