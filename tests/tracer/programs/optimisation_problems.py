@@ -266,12 +266,6 @@ class Rosenbrock(Problem):
 class LongRosenbrock(Problem):
     dimension = 300
 
-    def __call__(self, x, *args):
-        self.calls += 1
-        value = self.evaluate(x)
-        self.history.append(float(value))
-        return value
-
     def evaluate(self, x):
         total = 0.0
         for i in range(len(x) - 1):

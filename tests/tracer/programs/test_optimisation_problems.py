@@ -9,11 +9,10 @@ import pytest
 
 import pullback as pb
 from tests.support.api import traces
-from tests.tracer.programs.optimisation_problems import PROBLEMS, Corana, PenaltyOne
+from tests.tracer.programs.optimisation_problems import PROBLEMS
 
 MOST_TRACES = 6
-"""Calls after which no problem is traced again: the first ones change the types of attributes, and take the paths of a branch.
-Problems with branches of their own have more paths, since the one that stores is followed by guards."""
+"""Calls after which no problem is traced again: the first ones change the types of attributes, and take the paths of a branch."""
 
 
 def points(problem: Any, count: int, seed: int = 0) -> list[Any]:
@@ -62,7 +61,7 @@ def test_calls_count_and_keep_the_best(kind: Any, has_gradient: bool) -> None:
             np.testing.assert_allclose(gradient, differences(plain.evaluate, x, plain.step), rtol=2e-5, atol=1e-6 * (1 + size))
         if k == MOST_TRACES:
             before = traces()
-        assert k <= MOST_TRACES or traces() == before or kind in (Corana, PenaltyOne)
+        assert k <= MOST_TRACES or traces() == before
 
 
 @pytest.mark.parametrize("kind", PROBLEMS)
