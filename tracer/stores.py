@@ -477,8 +477,10 @@ class ContainersOfCall:
             return None
         else:
             record = self._records[next(k for k, x in enumerate(self.copies) if x is copy)]
+        first = next((k for k, x in enumerate(self.copies) if x is copy), None)
+        before = items_in(copy) if first is None else self._before[first]  # a block may have changed it
         self._add(record, value, copy, f"{self._named(read)}()", label, None, is_outside=True)
-        self._before.append(items_in(copy))
+        self._before.append(before)
         return copy
 
     def has_copy(self, value: Any) -> bool:
@@ -498,7 +500,7 @@ class ContainersOfCall:
                     copy = operator_called(PREFIX + "new")(deque, list(copy))
                 elif type(copy) is dict:
                     copy = operator_called(PREFIX + "dict")(partial(_same, copy), partial(tuple, copy.items()))
-                elif type(copy) in (Counter, OrderedDict, defaultdict):
+                elif type(copy) in (Counter, defaultdict):
                     kind = (type(copy), copy.default_factory) if type(copy) is defaultdict else (type(copy),)
                     items, copy = list(copy.items()), operator_called(PREFIX + "new")(*kind)
                     _assign(copy, items)

@@ -303,7 +303,8 @@ class _Join:
             if a is b or is_same(*map(self.variables.state.referenced, (a, b))):
                 results[k] = a
             elif a is not UNBOUND and b is not UNBOUND:
-                refuse_objects([a, b], names[k]) if k in self.variables.places else None
+                if k in self.variables.places or k in self.variables.outside:
+                    refuse_objects([a, b], names[k])
                 joined[k] = self.joined([a, b], names[k], is_sole=k in self.variables.sole)
             elif k in self.variables.places:
                 refuse_absent(self.variables.places[k])

@@ -8,7 +8,7 @@ container stays one object under all its names, and its items are joined and car
 from __future__ import annotations
 
 import dis
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache, partial
 from types import BuiltinMethodType, CellType, CodeType, FunctionType, MethodType, SimpleNamespace
@@ -75,7 +75,13 @@ class Container:
         return [] if self.kind == "array" and not self.value.dtype.hasobject else self.items
 
     def get(self, key: Any) -> Any:
-        """Return the item of a key. Raises ValueError, as a cell does, if a list got shorter."""
+        """Return the item of a key. Raises ValueError, as a cell does, if there is none any more."""
+        try:
+            return self._get(key)
+        except (LookupError, AttributeError):
+            raise ValueError("no item") from None
+
+    def _get(self, key: Any) -> Any:
         match self.kind:
             case "list":
                 if key >= list.__len__(self.value):
@@ -121,8 +127,10 @@ class Container:
             case "list":
                 list.__setitem__(self.value, slice(None), [x for _, x in items])
             case "dict":
-                dict.clear(self.value)
-                dict.update(self.value, items)
+                kind = OrderedDict if isinstance(self.value, OrderedDict) else dict
+                kind.clear(self.value)
+                for key, item in items:
+                    kind.__setitem__(self.value, key, item)
             case "object":
                 slots = set(attribute_names(self.value)) - set(vars(self.value))
                 vars(self.value).clear()
@@ -186,7 +194,7 @@ def _items(value: Any, kind: str) -> list[tuple[Any, Any]]:
         case "deque":
             return list(enumerate(value))
         case "dict":
-            return list(dict.items(value))
+            return list(value.items() if isinstance(value, OrderedDict) else dict.items(value))
         case "set":
             return [(x, True) for x in value]
         case "object":
@@ -283,6 +291,12 @@ class State:
         self.ids = {id(c.value): c for c in self.containers if c.kind != "array"}
         self.slots = [Slot(c, key) for c in self.containers if c.kind not in ("set", "array") for key in c.keys]
         self.names = [_title(slot) for slot in self.slots]
+        self._outside = {id(c.value) for c in containers_in(outside)} if outside else set[int]()
+
+    @property
+    def slots_outside(self) -> set[int]:
+        """The indices of the slots of containers that are visible outside."""
+        return {k for k, slot in enumerate(self.slots) if id(slot.container.value) in self._outside}
 
     def saved(self) -> Saved:
         """Return the containers with the items that they have now."""

@@ -83,6 +83,8 @@ class Locals(Variables):
         cells: list[Any] = [*(Local(frame, name) for name in own), *(cell for _, cell in bound), *self.state.slots]
         self.cells = cells
         self.sole, self.places = set[int](), {}
+        first = len(cells) - len(self.state.slots)
+        self.outside = {k + first for k in self.state.slots_outside}
         self.add_places(frame_of().root.names.places.variables())
 
 

@@ -407,6 +407,8 @@ class Rolled:
     def enter_places(self, carried: Sequence[int], ran: Ran) -> None:
         """Give the places outside that join the carry a content before the loop, which is not stored if there is none."""
         for k in carried:
+            if k in self.variables.outside:
+                refuse_objects([self.entry[k], ran.variables[k]], self.variables.names[k])
             if k in self.variables.places:
                 refuse_objects([self.entry[k], ran.variables[k]], self.variables.names[k])
                 if self.entry[k] is UNBOUND:

@@ -26,7 +26,7 @@ class Variables:
     functions bind as nonlocal ones, and the items of the containers that functions reach (``reaches``): the ``state``.
     ``sole``: the indices of variables that hold lists of their own (``tracer/syntax/sole_names.py``). ``places``: those
     outside to which the function stored, or blocks store, by the indices of their contents; whether something is stored there is
-    the next variable."""
+    the next variable. ``outside``: the indices of items of containers that are visible outside."""
 
     def __init__(self, names: Sequence[str], blocks: Sequence[Block | None], reaches: Sequence[Any] = ()) -> None:
         cells: dict[str, CellType] = {}
@@ -40,6 +40,7 @@ class Variables:
         own += [pair for pair in self.state.bound if not any(pair[1] is cell for _, cell in own)]
         self.names: tuple[str, ...] = (*(name for name, _ in own), *self.state.names)
         self.cells: list[Any] = [*(cell for _, cell in own), *self.state.slots]
+        self.outside = {k + len(own) for k in self.state.slots_outside}
         self.places: dict[int, Place] = {}
         self.add_places(frame_of().root.names.places.variables())
 

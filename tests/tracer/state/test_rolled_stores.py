@@ -4,6 +4,7 @@ plain Python leaves on a second copy of its state."""
 import re
 import types
 import warnings
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -303,3 +304,30 @@ def test_branches_change_what_was_stored_before() -> None:
     for x, xs, n in ((1.0, [1.0], 1), (-1.0, [], 0), (2.0, [1.0], 1)):
         f(x)
         assert (state.xs, state.d) == (xs, {"n": n})
+
+
+def test_branches_followed_by_guards_leave_what_python_leaves() -> None:
+    """None in a list of a length by value, lists as items of a dict from outside, and the order of a dict."""
+    shared = [0.5]
+    state, none, items = State(), list[Any](), {"g": shared, "h": [0.25]}
+    order = OrderedDict(x=0.5, y=1.5)
+
+    def f(x: Any) -> Any:
+        if x > 0:
+            none.append(None)
+            items["g"] = [x]
+        if x > 1:
+            order.move_to_end("x")
+        state.n += 1
+        return x * 2
+
+    compiled = pb.jit(f)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pb.RetraceWarning)
+        compiled(np.float64(-1.0))
+        assert (none, list(order)) == ([], ["x", "y"])
+        assert items["g"] is shared
+        compiled(np.float64(0.5))
+        assert (none, items["g"], list(order)) == ([None], [0.5], ["x", "y"])
+        compiled(np.float64(2.0))
+        assert (none, list(order), state.n) == ([None, None], ["y", "x"], 3)
