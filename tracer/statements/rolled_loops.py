@@ -813,6 +813,8 @@ def _emitted_regions(*arguments: Any) -> list[TracedArray]:
 class _LoopCarry(Carry):
     """The carry of a loop. ``positions``: those of its arrays in variables; ``room``: that of the loop's lists and arrays."""
 
+    tags_bools = True
+
     def __init__(self, state: Sequence[Any], positions: Sequence[Position], room: LoopRoom) -> None:
         super().__init__("a loop", tuple(state), "the state")
         self.positions, self.room = positions, room

@@ -90,6 +90,10 @@ class Carry:
     body makes one axis longer or shorter becomes a buffer and a length (``Ragged``).
     """
 
+    tags_bools = False
+    """Whether a bool that is Python's in some iterations and NumPy's in others has a tag that says which, as other numbers have.
+    In a loop function it is NumPy's, so that ``~`` of it is a bool."""
+
     def __init__(self, loop: str, init: Any, label: str, count: Any = None) -> None:
         """Flatten ``init``. ``loop`` and ``label`` are the names of the loop function and of its parameter, for errors;
         ``count`` is the trip count, None if it is unknown.
@@ -146,7 +150,7 @@ class Carry:
             if wrong:
                 raise self._changed(function, "type", [(p, kind_of(x), kind_of(y)) for p, x, y in wrong], _instead(*wrong[0]))
             columns = list(zip(kinds, self.arrays, arrays, strict=True))
-            tags = [None if kind is None else tag_type((x, y), kind[0]) for kind, x, y in columns]
+            tags = [None if kind is None else self._tag_for(kind[0], x, y) for kind, x, y in columns]
             is_new = any(tag not in (None, _tag_type(x)) for tag, x in zip(tags, self.arrays, strict=True))
             if not is_new and all(kind == (x.type.dtype.numpy, x.weak) for kind, x in zip(kinds, self.arrays, strict=True)):
                 results: list[TracedArray] = []
@@ -164,6 +168,11 @@ class Carry:
         ]
         self.ragged = {k: each.of(self.arrays[k]) for k, each in self.ragged.items()}
         return None
+
+    def _tag_for(self, dtype: np.dtype[Any], x: TracedArray, y: TracedArray) -> Any:
+        """Return the dtype of the tag of a number of a dtype, which is ``x`` before an iteration and ``y`` after it; None if it
+        has none."""
+        return tag_type((x, y), dtype) if self.tags_bools or dtype.kind != "b" else None
 
     def _lengthened(self, k: int, after: TracedArray, function: Any) -> Ragged:
         """Return array ``k`` of the carry as a buffer of the rows that it may have. ``after``: the array after an iteration."""

@@ -109,6 +109,11 @@ template <class T> __device__ T pb_minimum(T x, T y) {
     return x == y ? equal : x < y || x != x ? x : y;
 }
 
+template <class T> __device__ T pb_sech2(T x) {
+    T e = exp(T(-2) * fabs(x)), inverse = T(1) / (T(1) + e);
+    return T(4) * e * inverse * inverse;
+}
+
 template <class T> __device__ T pb_add(T x, T y) {
     if constexpr (T(0.5) == T(0)) return (T)((unsigned long long)x + (unsigned long long)y);
     else return x + y;
@@ -540,18 +545,16 @@ extern "C" __global__ void __launch_bounds__(512, 1) k1_1(
                 double r = t - y2;
                 double q = r * r;
                 // layer.py:9 pullback(tanh)
-                double d2 = t + 1.0;
-                double d3 = 1.0 - t;
-                double d4 = d3 * d2;
+                double d2 = pb_sech2(z);
                 // layer.py:10 pullback(sub)
-                double d5 = r + r;
+                double d3 = r + r;
                 // layer.py:9 pullback(tanh)
-                double d6 = d5 * d4;
+                double d4 = d3 * d2;
                 double t2 = d_own_2.at[k2];
                 // layer.py:8 pullback(broadcast)
-                double t3 = t2 + d6;
+                double t3 = t2 + d4;
                 d_own_2_2.at[k2] = t3;
-                h_2_2.at[k2] = d6;
+                h_2_2.at[k2] = d4;
                 if (k2 < count2) add_part2_2 += q;
             }
             add_part2.add(add_part2_2);
