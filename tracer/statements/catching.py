@@ -5,15 +5,16 @@ from __future__ import annotations
 import dis
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from pullback.ir import Loc
 from pullback.tracer.arrays.concretize import decides, static
 from pullback.tracer.arrays.frame import Frame, current, frame_of
 from pullback.tracer.syntax.table import operator
 from pullback.tracer.user_code.clauses import is_caught
-from pullback.tracer.user_code.errors import Restart, TraceError
+from pullback.tracer.user_code.errors import Restart, TraceError, user_loc
 from pullback.tracer.user_code.ownership import is_users
 
 
@@ -31,18 +32,19 @@ class InSide(Restart):
 
 class Outcomes:
     """The outcomes of tests for which a ``try`` statement is traced in a ``frame``: whether each error, in order, is not raised
-    (``known``). ``undecided``: the first test whose outcome is not known, once it is met. ``sides``: the frames of the sides of
-    branches that are traced in the statement."""
+    (``known``), with the lines of the tests. ``undecided``: the first test whose outcome is not known, once it is met, and
+    ``line``, its line. ``sides``: the frames of the sides of branches that are traced in the statement."""
 
-    def __init__(self, frame: Frame, known: tuple[bool, ...]) -> None:
+    def __init__(self, frame: Frame, known: Sequence[tuple[bool, Loc | None]]) -> None:
         self.frame, self.known = frame, known
         self.count = 0
         self.undecided: Any = None
+        self.line: Loc | None = None
         self.sides: list[Frame] = []
 
     def of(self, holds: Any) -> bool:
         """Return the outcome of a traced test. Raises Undecided if it is not known, InSide in a side of a branch, and TraceError
-        in another region."""
+        in another region, and if the tests of the statement are not those of its first trace."""
         if self.undecided is not None:
             raise Undecided
         for frame in frame_of().outward:
@@ -53,10 +55,13 @@ class Outcomes:
         if frame_of() is not self.frame:
             raise InSide(self)
         if self.count == len(self.known):
-            self.undecided = holds
+            self.undecided, self.line = holds, user_loc()
             raise Undecided
+        result, line = self.known[self.count]
+        if line != user_loc():
+            raise TraceError("a try statement where values decide whether an error is raised has other tests in another trace")
         self.count += 1
-        return self.known[self.count - 1]
+        return result
 
     @contextmanager
     def side(self, frame: Frame) -> Iterator[None]:

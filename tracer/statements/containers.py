@@ -448,15 +448,18 @@ def refuse_objects(values: Iterable[Any], name: str) -> None:
 
 
 class OutsideContents:
-    """The containers from outside that are met before a block, ``besides`` those of some ids: of others the block's changes are
-    undone."""
+    """The contents of containers from outside before a block, ``besides`` those of some ids, whose changes others undo."""
 
     def __init__(self, stores: ContainersOfCall, besides: Collection[int]) -> None:
         self._stores = stores
-        self._known = {*besides, *(id(changing_part(copy)) for _, copy in stores.stored_copies())}
+        met = [Container(changing_part(copy), label) for label, copy in stores.stored_copies()]
+        self._known = {*besides, *(id(c.value) for c in met)}
+        self._saved = Saved([(c, c.items) for c in met if id(c.value) not in besides])
 
     def restore(self) -> None:
-        """Give the containers that were met since what they held outside."""
+        """Give the containers that were met before the block what they had then, and those that were met since what they held
+        outside."""
+        self._saved.restore()
         for describe, copy, items in self._stores.outside_copies(is_stored=True):
             part = changing_part(copy)
             if id(part) not in self._known:

@@ -13,7 +13,7 @@ from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.traced import TracedArray, has_rows
 from pullback.tracer.arrays.tree import bare, flatten
 from pullback.tracer.arrays.views import repeat_writes, undo_writes_from
-from pullback.tracer.statements.containers import Slot
+from pullback.tracer.statements.containers import OutsideContents, Slot
 from pullback.tracer.statements.earlier_traces import EarlierFirst, kind_of
 from pullback.tracer.statements.unrolling import Growth, is_long, most_unrolled, walk_all
 from pullback.tracer.statements.variables import UNBOUND, Variables, arrays_in, is_same
@@ -50,7 +50,10 @@ class FirstIteration:
         self.extents = len(self.frame.value_extents), len(self.frame.selected)
         self.facts = self.frame.facts
         self.places = self.frame.root.names.places
-        self.stored, self.contents = self.places.contents(), self.frame.root.stores.contents_outside(is_stored=True)
+        stores = self.frame.root.stores
+        self.stored, self.contents = self.places.contents(), stores.contents_outside(is_stored=True)
+        self.contents_outside = stores.contents_outside()
+        self.outside = OutsideContents(stores, () if self.variables is None else self.variables.state.ids)
 
     def _add_places(self) -> None:
         """Make the places outside to which the iteration stored first variables."""
@@ -164,10 +167,14 @@ class FirstIteration:
         self.places.restore(self.stored)
 
     def restore(self) -> None:
-        """Undo what was changed, and keep the instructions and their values. Raises TraceError if it cannot be undone."""
+        """Undo what was changed, in containers from outside too, and keep the instructions and their values. Raises TraceError if
+        it cannot be undone."""
+        for describe in self.frame.root.stores.changed_since(self.contents_outside):
+            self.frame.root.names.change_again(describe)
         if self.variables is None or not self.saved.has_same_keys() or self.has_effects:
             raise TraceError("a try statement in which values decide whether an error is raised changes what cannot be undone")
         self.undo()
+        self.outside.restore()
         for i in self.removed:
             self.frame.builder.append(i)
 

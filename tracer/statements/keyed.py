@@ -22,11 +22,12 @@ from pullback.tracer.arrays.frame import Frame, current, frame_of
 from pullback.tracer.arrays.keyed_results import KeyedResult, container_of_elements
 from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, number_of_extent
 from pullback.tracer.arrays.mixed_numbers import tag_value
-from pullback.tracer.arrays.traced import Gathers, Keyed, TracedArray
+from pullback.tracer.arrays.traced import Gathers, Keyed, Tagged, TracedArray
 from pullback.tracer.arrays.tree import TreeDef, bare, flatten
 from pullback.tracer.statements.choices import narrowed
 from pullback.tracer.statements.growing import NEW, GrowingList, Rows
 from pullback.tracer.statements.raising import check
+from pullback.tracer.statements.structures import merged, spread
 from pullback.tracer.syntax.table import OPERATORS, PREFIX, operator
 from pullback.tracer.user_code.errors import TraceError
 
@@ -81,12 +82,17 @@ class GrowingKeys(Keyed):
         """Return for each row of the arrays whether it is an element with a key; None if no key can be equal to it."""
         rows = self.entries.stored()
         leaves, tree = flatten(key)
-        own = self.key_tree(rows)
+        own, arrays = self.key_tree(rows), list[Any](leaves)
         if bare(tree) != own:
-            return None
+            if merged(own, bare(tree)) != own:
+                if isinstance(key, Tagged):
+                    raise TraceError("a key that is one of several, as values decide, of which only some may be in a dict or set")
+                return None
+            arrays = list(spread(bare(tree), list(map(as_traced, leaves)), own))
         result = as_traced(emit("iota", shape=rows.buffers[0].shape[:1], axis=0, dtype=I64) < self.entries.length())
-        for (buffer, *_), leaf in zip(rows.leaves[: own.count], leaves, strict=True):
-            result = as_traced(np.logical_and(result, _equals(buffer, as_traced(leaf))))
+        for (buffer, *_), leaf in zip(rows.leaves[: own.count], arrays, strict=True):
+            if leaf is not None:
+                result = as_traced(np.logical_and(result, _equals(buffer, as_traced(leaf))))
         return result
 
     def key_tree(self, rows: Rows) -> TreeDef:

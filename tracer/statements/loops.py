@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from pullback.tracer.arrays.frame import frame_of
@@ -189,12 +190,16 @@ def _python_loop(iterable: Any, loop: LoopStatement) -> Completion | None:
     return None if loop.orelse is None else loop.orelse()
 
 
-def _remaining(iterator: Iterator[Any]) -> list[Any]:
-    """Return the items that are left. Raises TraceError if there are too many for a branch each."""
+def _remaining(iterator: Iterator[Any]) -> list[Callable[[], Any]]:
+    """Return functions that return the items that are left. Raises TraceError if there are too many for a branch each."""
     remaining = list(itertools.islice(iterator, MOST_FOLLOWED + 1))
     if len(remaining) > MOST_FOLLOWED:
         raise TraceError(f"a loop that values end goes over an iterator of more than {MOST_FOLLOWED} items; go over a range")
-    return remaining
+    return [partial(_same, item) for item in remaining]
+
+
+def _same(item: Any) -> Any:
+    return item
 
 
 def _rest(loop: LoopStatement, k: int, ended: Completion | None) -> Completion | None:
@@ -205,23 +210,24 @@ def _rest(loop: LoopStatement, k: int, ended: Completion | None) -> Completion |
     if ended is not None and sequence.count - k <= MOST_NESTED:
         with attempt():
             return loop.start_at(k).run(None, ended)
-        nested = _nested([sequence.at(j) for j in range(k, sequence.count)], loop, ended)
+        nested = _nested([partial(sequence.at, j) for j in range(k, sequence.count)], loop, ended)
         return finished(nested, loop.orelse, loop.names)
     return loop.start_at(k).run(None, ended)
 
 
-def _nested(remaining: Sequence[Any], loop: LoopStatement, ended: Completion | None) -> Completion | None:
-    """Run iterations one in another: each is a branch that is taken if the one before did not leave the loop."""
+def _nested(remaining: Sequence[Callable[[], Any]], loop: LoopStatement, ended: Completion | None) -> Completion | None:
+    """Run iterations one in another: each is a branch that is taken if the one before did not leave the loop. ``remaining``
+    return their items, which the iterations before may change."""
     if not remaining:
         return ended
     if ended is None or ended.is_decided:
         if not is_code(ended, NEXT, CONTINUE):
             return ended
-        return _nested(remaining[1:], loop, loop.iteration(remaining[0]))
+        return _nested(remaining[1:], loop, loop.iteration(remaining[0]()))
     before = ended
 
     def following() -> Completion | None:
-        return _nested(remaining[1:], loop, loop.iteration(remaining[0]))
+        return _nested(remaining[1:], loop, loop.iteration(remaining[0]()))
 
     return branch(as_traced(is_code(before, NEXT, CONTINUE)), following, lambda: before, loop.names, [loop.body])
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.ir import Loc
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import as_traced
 from pullback.tracer.arrays.traced import TracedArray
@@ -135,8 +136,9 @@ class _Statement:
     live: Sequence[str] = ()
     filled: Sequence[str] = ()
 
-    def traced(self, known: tuple[bool, ...]) -> Completion | None:
-        """Run the statement with the outcomes of its first tests, and of others in the sides of a branch."""
+    def traced(self, known: tuple[tuple[bool, Loc | None], ...]) -> Completion | None:
+        """Run the statement with the outcomes of its first tests, and of others in the sides of a branch. ``known``: the
+        outcomes, with the lines of the tests."""
         frame = frame_of()
         statements = frame.root.try_statements
         outcomes = Outcomes(frame, known)
@@ -155,16 +157,16 @@ class _Statement:
         if len(known) == MOST_TESTS:
             raise TraceError(f"values decide more than {MOST_TESTS} times in a try statement whether an error is raised")
         start.restore()
-        then, orelse = self.side(True, known), self.side(False, known)
+        then, orelse = self.side((*known, (True, outcomes.line))), self.side((*known, (False, outcomes.line)))
         return branch(outcomes.undecided, then, orelse, self.names, [self.block], self.live, self.filled)
 
-    def side(self, holds: bool, known: tuple[bool, ...]) -> Callable[[], Completion | None]:
+    def side(self, known: tuple[tuple[bool, Loc | None], ...]) -> Callable[[], Completion | None]:
         """Return the function that runs the statement on one side of a branch, which reaches what the block reaches."""
         block = self.block
 
         def run() -> Completion | None:
             assert block is not None
-            return self.traced((*known, holds))
+            return self.traced(known)
 
         return run
 

@@ -1,0 +1,136 @@
+"""Stores to containers from outside in statements that are traced several times: each change is made once, as Python makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+
+Program = tuple[Callable[..., Any], Any]
+
+
+def appended_where_read() -> Program:
+    values = [0.5, 1.5]
+
+    def f(p: Any) -> Any:
+        last = 0.0
+        if p > 0.0:
+            last = values[-1]
+        else:
+            values.append(p)
+        return last
+
+    return f, values
+
+
+def reversed_after_a_return() -> Program:
+    values = [0.5, 1.5, 2.5]
+
+    def f(p: Any) -> Any:
+        if p > 0.0:
+            return values[-1]
+        values.reverse()
+        return 0.0
+
+    return f, values
+
+
+def assigned_before_a_check() -> Program:
+    table = {0: 0.5}
+
+    def f(p: Any) -> Any:
+        try:
+            table[0] = table[0] + 0.25
+            try:
+                if p > 5.0:
+                    raise ArithmeticError
+            except IndexError:
+                table[0] = -1.0
+        finally:
+            table[1] = p
+        return table[0]
+
+    return f, table
+
+
+def counted_before_a_check() -> Program:
+    table, box = {0: 0.5}, [0]
+
+    def counted() -> int:
+        box[0] += 1
+        return box[0]
+
+    def f(p: Any) -> Any:
+        m = 1
+        try:
+            if m in table:
+                pass
+            else:
+                try:
+                    m = counted()
+                except IndexError:
+                    m = 0
+                try:
+                    if box[0] > 5:
+                        raise ArithmeticError
+                except IndexError:
+                    m = 0
+        finally:
+            if m in table:
+                m = counted()
+        return table.get(m, 0.25) if p < 1.25 else 0.0
+
+    return f, box
+
+
+def assigned_before_a_return() -> Program:
+    table = {"x": 0.5, "n": 0}
+
+    def f(p: Any) -> Any:
+        if p > 0.0:
+            table["z"] = p
+            return table["n"]
+        return table["x"]
+
+    return f, table
+
+
+PROGRAMS = [
+    appended_where_read, reversed_after_a_return, assigned_before_a_check, counted_before_a_check, assigned_before_a_return,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", PROGRAMS)
+def test_changes_are_made_once(make: Callable[[], Program]) -> None:
+    (plain, expected), (function, contents) = make(), make()
+    compiled = pb.jit(function)
+    for p in (-1.0, 2.0, -0.5, 1.0):
+        assert compiled(p) == plain(p)
+        assert contents == expected
+
+
+def texts_as_keys(p: Any) -> Any:
+    table = {"x": 0.5, "n": 0}
+    if p > 0.0:
+        table["z"] = p
+    return table["n"], table.get("q", 7.0), table.get("z", -1.0), "x" in table, "z" in table, 3 in table
+
+
+def texts_in_sets(p: Any) -> Any:
+    names: set[Any] = {"u"}
+    if p > 0.0:
+        names.add("v")
+    if p > 1.0:
+        names.add(3)
+    return "u" in names, "v" in names, 3 in names, "w" in names, len(names)
+
+
+@pytest.mark.parametrize("program", [texts_as_keys, texts_in_sets])
+def test_texts_are_keys_of_entries_that_values_decide(program: Callable[..., Any]) -> None:
+    compiled = pb.jit(program)
+    for p in (0.5, 2.5, -1.0, np.float64(4.0)):
+        assert compiled(p) == program(p)
