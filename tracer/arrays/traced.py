@@ -586,7 +586,9 @@ class TracedArray(Described):
 
     def __len__(self) -> int:
         if not self.type.shape:
-            raise TypeError("len() of unsized object")
+            if self.is_cell:
+                raise TypeError("len() of unsized object")
+            raise TypeError(f"object of type '{self.weak or f'numpy.{self.dtype.type.__name__}'}' has no len()")
         return int(self.shape[0])
 
     def __iter__(self) -> Iterator[Any]:

@@ -453,7 +453,7 @@ class OutsideContents:
     def __init__(self, stores: ContainersOfCall, besides: Collection[int]) -> None:
         self._stores = stores
         met = [Container(changing_part(copy), label) for label, copy in stores.stored_copies()]
-        self._known = {*besides, *(id(c.value) for c in met)}
+        self._known = {*besides, *(id(changing_part(copy)) for _, copy, _ in stores.outside_copies())}
         self._saved = Saved([(c, c.items) for c in met if id(c.value) not in besides])
 
     def restore(self) -> None:

@@ -685,7 +685,7 @@ class _Body:
             return ast.copy_location(ast.Assign([ast.Name(ended, ast.Store())], operand), at)
 
         kind = "with" if isinstance(s, ast.With) else "try"
-        declarations: list[ast.stmt] = [ast.Nonlocal(names)] if names else []
+        declarations = self.declarations([s])
         start = ast.Assign([ast.Name(ended, ast.Store())], ast.Constant(None))
         if isinstance(s, ast.With):
             for item in s.items:
@@ -738,11 +738,15 @@ class _Body:
         """Append the function of a block to ``out`` and return its name. ``first``: a statement before its own, which binds the
         parameter; ``last``: statements after them."""
         start = [] if first is None else [first]
-        stored, written = self.stored([*start, *body]), sorted(self.globals & set(bound_names(body)))
-        declarations: list[ast.stmt] = [ast.Nonlocal(stored)] if stored else []
-        declarations += [ast.Global(written)] if written else []
+        declarations = self.declarations([*start, *body])
         inside = [*start, *self.statements([*body, *last], is_block=True)]
         return self.define(name, [*declarations, *(inside or [ast.Pass()])], at, out, first is not None)
+
+    def declarations(self, nodes: Sequence[ast.AST]) -> list[ast.stmt]:
+        """Return the declarations of the variables of the function, and the globals, that nodes bind."""
+        stored, written = self.stored(nodes), sorted(self.globals & set(bound_names(nodes)))
+        result: list[ast.stmt] = [ast.Nonlocal(stored)] if stored else []
+        return [*result, ast.Global(written)] if written else result
 
     def define(self, name: str, body: list[ast.stmt], at: ast.stmt, out: list[ast.stmt], has_item: bool = False) -> ast.Name:
         """Append a function to ``out`` and return its name. ``has_item``: it has a parameter, an item of a loop."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -134,3 +135,55 @@ def test_texts_are_keys_of_entries_that_values_decide(program: Callable[..., Any
     compiled = pb.jit(program)
     for p in (0.5, 2.5, -1.0, np.float64(4.0)):
         assert compiled(p) == program(p)
+
+
+SHARED = [0.5, 1.0]
+TREE: dict[str, Any] = {"shared": SHARED, "own": [0.25]}
+TABLE: dict[str, Any] = {}
+
+
+def changed_before_a_tree_is_met(q: Any) -> Any:
+    SHARED[-1] = q
+    if q <= 0.0:
+        TABLE["x"] = SHARED[0]
+        TREE["own"][0] = q
+    return SHARED[-1]
+
+
+def test_a_block_that_meets_a_container_keeps_what_was_changed_before() -> None:
+    compiled = pb.jit(changed_before_a_tree_is_met)
+    assert [compiled(0.25), compiled(-0.5)] == [0.25, -0.5]
+    assert (SHARED, TREE, TABLE) == ([0.5, -0.5], {"shared": SHARED, "own": [-0.5]}, {"x": 0.5})
+
+
+LAST: Any = 0.5
+
+
+def stored_at_the_end(p: Any) -> Any:
+    global LAST
+    total = 0.0
+    if p > 0.0:
+        try:
+            total = 2.0 * p
+        finally:
+            LAST = p
+    return total
+
+
+def stored_by_with(p: Any) -> Any:
+    global LAST
+    if p > 0.0:
+        with contextlib.nullcontext(p) as LAST:
+            p = p + 1.0
+    return p
+
+
+@pytest.mark.parametrize("program", [stored_at_the_end, stored_by_with])
+def test_globals_that_clauses_bind_are_stored(program: Callable[..., Any]) -> None:
+    global LAST
+    compiled = pb.jit(program)
+    for p in (2.0, -1.0, 3.0):
+        LAST = 0.5
+        results = compiled(p), LAST
+        LAST = 0.5
+        assert results == (program(p), LAST)
