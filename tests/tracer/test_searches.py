@@ -59,6 +59,16 @@ def up_to_the_one_that_decides(x: Array, t: float) -> Any:
     return any(1 / float(v - x[70]) > 1e3 * t for v in x)
 
 
+def checked(v: float) -> float:
+    if v > 1.5:
+        raise ValueError("too great")
+    return v
+
+
+def few_up_to_the_one_that_decides(x: Array, t: float) -> Any:
+    return any(checked(v) > t for v in x[:4]), all(x[119 + i] < t for i in range(3)), all(checked(v) < t for v in (x[5], x[7]))
+
+
 def greatest_by_key(x: Array, t: float) -> Any:
     rows = x.reshape(-1, 2)
     return max(rows, key=lambda r: r[0] * r[1] - t), min(range(len(x)), key=lambda i: abs(x[i] - t))
@@ -133,6 +143,34 @@ def test_one_program_serves_all_values(function: Callable[..., Any]) -> None:
         for t in (1.0, -3.0, 2.0, 100.0):
             assert outcome(compiled, x, t) == outcome(function, x, t)
     assert not any("unrolled" in line for line in str(compiled.explain(NUMBERS, 1.0)).splitlines())
+
+
+def test_a_search_over_few_elements_raises_what_the_ones_before_the_end_raise() -> None:
+    compiled = pb.jit(few_up_to_the_one_that_decides, guards=False)
+    for x in (NUMBERS, np.sort(NUMBERS), -NUMBERS, NUMBERS[::-1], NUMBERS[:119]):
+        for t in (1.0, -3.0, 0.1, 2.0, 100.0):
+            assert outcome(compiled, x, t) == outcome(few_up_to_the_one_that_decides, x, t)
+
+
+def test_a_search_over_few_elements_stops_at_the_one_that_decides() -> None:
+    read: list[float] = []
+
+    def counted(v: float) -> float:
+        read.append(v)
+        return v
+
+    def search(x: Array, t: float) -> Any:
+        return any(counted(v) > t for v in x), all(counted(v) < t for v in (x[1], x[0])), next(v for v in x if counted(v) == t)
+
+    compiled = pb.jit(search)
+    for x in (np.array([1.0, 2.0, 3.0, 4.0]), np.array([4.0, 3.0, 2.0, 1.0])):
+        for t in (1.0, 2.0, 3.0, 4.0):
+            expected = search(x, t)
+            expected_read = read.copy()
+            read.clear()
+            assert compiled(x, t) == expected
+            assert read == expected_read
+            read.clear()
 
 
 def test_gradients_and_batches() -> None:

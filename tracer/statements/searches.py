@@ -18,7 +18,6 @@ from pullback.tracer.arrays.make import as_traced
 from pullback.tracer.arrays.traced import has_rows
 from pullback.tracer.arrays.value_extents import check_some
 from pullback.tracer.functions.python.builtins import index_of_extreme
-from pullback.tracer.statements.blocks import MOST_NESTED
 from pullback.tracer.statements.branches import choose, is_undecided, share
 from pullback.tracer.statements.catching import outcome, raise_here
 from pullback.tracer.statements.completions import RETURN, Completion, is_code
@@ -47,9 +46,7 @@ def search(
     returns the generator that goes over an iterable; ``scan`` goes over it up to the element that decides, which it returns."""
     name = _name_of(function)
     result = _RESULTS.get(name)
-    sequence = items(iterable) if name in ("any", "all") else None
-    is_short = sequence is not None and sequence.is_counted and sequence.count <= MOST_NESTED
-    if result is None or is_short:
+    if result is None:
         return function(plain(iterable), *default)
     return result(scan(iterable), *default)
 
