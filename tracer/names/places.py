@@ -331,9 +331,10 @@ class Places:
     def join(self, contents: Saved, variables: Collection[Place]) -> None:
         """Make the places to which a block stored since the time of ``contents`` variables. Raises NewVariables if one was
         none of its ``variables``."""
-        new = [target for target in self.changed_since(contents) if target not in variables]
-        for target in new:
+        changed = self.changed_since(contents)
+        for target in changed:
             target.is_variable = True
+        new = [target for target in changed if target not in variables]
         if new:
             raise NewVariables(new[0].describe)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -291,6 +291,7 @@ class _Join:
         self.frames = [r.inner for r in regions]
         self.paths = list(zip(self.frames, sides, strict=True))
         self.copied: list[Any] = []
+        self.same: dict[Hashable, TracedArray] = {}
         self.packed = PackedValues(self.paths, variables)
 
     def emit(self) -> Completion | None:
@@ -317,10 +318,11 @@ class _Join:
         new = [{id(t): x for t, x in ran.written} for ran in self.sides]
         writes = [Joined([side.get(id(t), t) for side in new], self.paths, "an array") for t in targets]
         code, value = self.completion()
-        tags = self.tags(joined)
-        parts = [*tags.values(), *joined.values(), *writes, *code, *value]
+        tags, conditions = self.tags(joined), self.conditions(joined)
+        parts = [*tags.values(), *conditions.values(), *joined.values(), *writes, *code, *value]
         emitted = iter(self.columns([c for part in parts for c in part.columns]))
         tagged = {position: next(emitted) for position in tags}
+        self.same = {position: next(emitted) for position in conditions}
         for k, part in joined.items():
             results[k] = self.packed.unpacked(dereferenced(rebuild(part.tree, [next(emitted) for _ in part.columns])))
             share_made(columns[k], results[k])
@@ -344,7 +346,7 @@ class _Join:
             rows = [_returned(ran) for ran in self.sides]
             for x in itertools.chain(*rows):
                 settle_choice(x)
-            if all(len(row) > j and len(row) == len(rows[0]) for row in rows):
+            if _are_alike(rows):
                 self.note_choice(result, [row[j : j + 1] for row in rows])
         self.keep_copies([*columns, self.returned()], [*results, returned])
         if value:
@@ -411,17 +413,54 @@ class _Join:
 
     def same_as(self, result: TracedArray, sides: Sequence[Sequence[TracedArray]]) -> tuple[tuple[TracedArray, TracedArray], ...]:
         """Return the arrays of before the branch that a result may be, if it is known when it is, with the conditions."""
+        pairs = []
+        for y, conditions in self.known_same(sides):
+            key = _key_of(y, sides)
+            if y.type == result.type and (key in self.same or self.are_outer(conditions)):
+                pairs.append((y, self.same[key] if key in self.same else either(self.test, *conditions)))
+        return tuple(pairs)
+
+    def conditions(self, joined: Iterable[int]) -> dict[Hashable, Joined]:
+        """Return the joins of the conditions, which sides compute, under which arrays of variables, and of what is returned, are
+        arrays of before the branch."""
+        pairs = [[list(arrays_in([ran.variables[k]])) for ran in self.sides] for k in joined]
+        pairs.append([_returned(ran) for ran in self.sides])
+        parts: dict[Hashable, Joined] = {}
+        for rows in filter(_are_alike, pairs):
+            for j in range(max(map(len, rows))):
+                sides = [row[j : j + 1] for row in rows]
+                for y, conditions in self.known_same(sides):
+                    if not self.are_outer(conditions):
+                        values = []
+                        for (frame, _), when in zip(self.paths, conditions, strict=True):
+                            with frame.active():
+                                values.append(cast(as_traced(when), bool))
+                        parts[_key_of(y, sides)] = Joined(values, self.paths, "a condition")
+        return parts
+
+    def known_same(self, sides: Sequence[Sequence[TracedArray]]) -> list[tuple[TracedArray, list[Any]]]:
+        """Return the arrays of before the branch that an array, which is one on each side or none, may be, if it is known when it
+        is, each with the conditions on the sides."""
         if any(len(arrays) > 1 for arrays in sides):
-            return ()
+            return []
         held = [x for arrays in sides for x in arrays]
         frames = list(frame_of().outward)
         known = {id(y): y for y in (*held, *(y for x in held for y, _ in x.same_as)) if y.base is None and y.literal is None}
         pairs = []
         for y in known.values():
-            conditions = [same_when(arrays[0], y) if arrays else False for arrays in sides]
-            if y.frame in frames and y.type == result.type and not any(when is None for when in conditions):
-                pairs.append((y, either(self.test, *conditions)))
-        return tuple(pairs)
+            conditions = []
+            for (frame, _), arrays in zip(self.paths, sides, strict=True):
+                with frame.active():
+                    conditions.append(same_when(arrays[0], y) if arrays else False)
+            if y.frame in frames and not any(when is None for when in conditions):
+                pairs.append((y, conditions))
+        return pairs
+
+    @staticmethod
+    def are_outer(conditions: Sequence[Any]) -> bool:
+        """Return whether no side computes one of some conditions."""
+        frames = [None, *frame_of().outward]
+        return all(isinstance(when, bool) or when.frame in frames for when in conditions)
 
     def is_alias(self, k: int, side: int) -> bool:
         """Return whether an array in a variable is another name's too, on one side."""
@@ -519,6 +558,16 @@ class _Join:
             if columns[k].kind[0].kind in "bi" or not columns[k].kind[1]:
                 emitted[k].bounds = common_bounds(columns[k].arrays)
         return emitted[: len(columns)]
+
+
+def _are_alike(rows: Sequence[Sequence[TracedArray]]) -> bool:
+    """Return whether the arrays on the sides of a branch are as many, or one side has none."""
+    return len({len(row) for row in rows if row}) <= 1
+
+
+def _key_of(y: TracedArray, sides: Sequence[Sequence[TracedArray]]) -> Hashable:
+    """Return what identifies the condition under which the array of each side is another one."""
+    return id(y), *(id(x) for arrays in sides for x in arrays), *map(len, sides)
 
 
 def _returned(ran: Ran) -> list[TracedArray]:
