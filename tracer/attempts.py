@@ -131,7 +131,8 @@ class Failures:
     def add(self, attempt: Attempt, frame: Frame, error: Exception) -> None:
         """Note a failure."""
         failed_check = frame.outcomes is not None and frame.outcomes.failed is not None
-        is_final = attempt.name in ROLLED and (not frame.is_rewritten or failed_check)
+        has_more = frame.is_rewritten or (isinstance(error, TraceError) and (error.wants_lists or error.wants_keys))
+        is_final = attempt.name in ROLLED and (not has_more or failed_check)
         self.by_name[attempt.name] = Failure(
             error=error, is_final=is_final, has_lists=frame.has_lists, has_nested=frame.has_nested,
             has_keys=frame.has_keys, has_static_arrays=frame.has_static_arrays, perform=frame.perform,

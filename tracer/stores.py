@@ -510,6 +510,8 @@ class ContainersOfCall:
                 changing_part(copy).home = _frame_of_lists(current())
         if not is_stored and isinstance(copy, dict | set):
             self._frame.root.plain_dicts.add(label)
+        if not is_stored and type(copy) is list:
+            self._frame.root.plain_lists.add(label)
         self._copy_of[id(value)] = copy
         self._add(record, value, copy, f"{self._named(read)}()", label, None, is_outside=True)
         self._before.append(items_in(copy))

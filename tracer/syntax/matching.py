@@ -59,12 +59,25 @@ def _rewritten(code: CodeType, file: str, text: str, rewriter: Callable[[], ast.
 @functools.lru_cache(maxsize=4096)
 def has_flow(code: CodeType) -> bool:
     """Return whether code, or a function in it, has instructions that the rewriter may change: jumps, ``not``, ``is``, ``in``,
-    ``raise``, f-strings, lists, sets, dicts, calls with a key or default."""
+    ``raise``, f-strings, lists, sets, dicts, calls with a key or default, items at indices that are computed."""
     if not _FLOW.isdisjoint(code.co_code[::2]) or not _NAMES.isdisjoint(code.co_names):
         return True
     if any(isinstance(c, tuple) and not _KEYWORDS.isdisjoint(c) for c in code.co_consts):
         return True
-    return any(map(has_flow, _nested(code)))
+    return _has_computed_index(code) or any(map(has_flow, _nested(code)))
+
+
+def _has_computed_index(code: CodeType) -> bool:
+    """Return whether code reads or stores an item whose index is no constant, slice or tuple."""
+    instructions = [i for i in dis.get_instructions(code) if i.opname != "CACHE"]
+    return any(
+        (i.opname in _SUBSCRIPTS or (i.opname == "BINARY_OP" and i.argrepr == "[]")) and before.opname not in _CONSTANT_INDICES
+        for before, i in itertools.pairwise(instructions)
+    )
+
+
+_SUBSCRIPTS = ("BINARY_SUBSCR", "STORE_SUBSCR")
+_CONSTANT_INDICES = ("LOAD_CONST", "LOAD_SMALL_INT", "BUILD_SLICE", "BUILD_TUPLE")
 
 
 _FLOW = frozenset((*dis.hasjrel, *dis.hasjabs, *getattr(dis, "hasjump", ())))

@@ -145,6 +145,8 @@ def _is_rewritten(node: ast.FunctionDef | ast.Lambda) -> bool:
                 return False  # it drops the exception that is on its way
             case ast.Compare() if _is_operator(inner):
                 has_flow = True
+            case ast.Subscript(slice=part) if isinstance(part, _COMPUTED):
+                has_flow = True
             case ast.UnaryOp(op=ast.Not()) | ast.List(ctx=ast.Load()) | ast.ListComp():
                 has_flow = True
             case ast.Set() | ast.SetComp() | ast.DictComp():
