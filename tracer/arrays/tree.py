@@ -358,6 +358,8 @@ def structure_of(
     if key is static_key and (kind is memoryview or is_array_like(kind)):
         leaves.append(as_array(x))
         return LEAF
+    if kind is frozenset:
+        x = frozenset(map(_key_of, x))
     kind = real_class(x.__class__)
     container = container_of(kind)
     if container is not None:

@@ -44,6 +44,23 @@ register(
 )
 
 
+class HashedCopy:
+    """A set, frozenset or dict, of a ``kind``, as a tree of its elements, of a dict the pairs of its keys and values: values that a
+    call knows may decide the hashes."""
+
+    def __init__(self, kind: type, elements: Sequence[Any]) -> None:
+        self.kind, self.elements = kind, tuple(elements)
+
+
+register(
+    Container(
+        type=HashedCopy,
+        flatten=lambda copy: (copy.elements, copy.kind),
+        unflatten=lambda kind, elements: kind(elements),
+    )
+)
+
+
 class ExceptionCopy:
     """An exception as a tree of its arguments and attributes. ``frames``: those of the user's that it left, innermost first."""
 
@@ -102,6 +119,10 @@ def argument(value: Any, title: str, around: tuple[int, ...] = ()) -> Any:
     if type(value) in (list, tuple) or (isinstance(value, Listed) and not has_rows(value)):
         items = [argument(x, title, inside) for x in value]
         return tuple(items) if type(value) is tuple else items
+    if type(value) in (set, frozenset):
+        return HashedCopy(type(value), [argument(x, title, inside) for x in value])
+    if type(value) is dict and any(type(k) in (TracedArray, tuple) for k in value):
+        return HashedCopy(dict, [argument(pair, title, inside) for pair in value.items()])
     if type(value) is dict:
         return {k: argument(x, title, inside) for k, x in value.items()}
     if isinstance(value, BaseException):

@@ -223,6 +223,15 @@ def keyed(x: Any) -> Any:
     return x
 
 
+def sets(x: Any) -> Any:
+    seen = {1, 2}
+    seen.add(int(x[1]) + 3)
+    print(seen, frozenset(seen), [seen], {int(x[1]): seen})
+    seen.add(9)
+    print(seen)
+    return x
+
+
 def lengths(x: Any) -> Any:
     print(x[x > 0], np.unique(np.sign(x)), np.arange(int(x[1])))
     return x
@@ -264,7 +273,7 @@ def only_constants(x: Any) -> Any:
 
 PROGRAMS = [
     values, numbers, objects, texts, written, mixed, cases, branch, nested, loop, each_turn, while_loop, left, two_loops, fails,
-    fails_in_a_loop, fails_by_index, handled, growing, keyed, lengths, to_files,
+    fails_in_a_loop, fails_by_index, handled, growing, keyed, sets, lengths, to_files,
     to_an_object, called_otherwise, calls, only_constants,
 ]  # fmt: skip
 
