@@ -83,7 +83,7 @@ def refuse(x: Concrete, what: Text, instead: Text, is_choice: bool = False, is_i
     error.wants_traced, error.wants_guards = True, is_choice
     root = frame_of(x).root
     error.wants_lists = is_index and root.has_lists and root.grows is None
-    if is_index and root.rolls and (root.grows or not root.has_lists):  # of a list from outside, in which values decide an element
+    if is_index and root.rolls and (root.grows or not root.has_lists):  # values decide an element of one from outside
         root.wanted_inputs |= root.plain_lists
         root.wanted_whole |= root.plain_lists
     raise error

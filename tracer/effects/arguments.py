@@ -45,8 +45,8 @@ register(
 
 
 class HashedCopy:
-    """A set, frozenset or dict, of a ``kind``, as a tree of its elements, of a dict the pairs of its keys and values: values that a
-    call knows may decide the hashes."""
+    """A set, frozenset or dict, of a ``kind``, whose hashes values may decide, as a tree of its elements, of a dict the pairs of
+    its keys and values."""
 
     def __init__(self, kind: type, elements: Sequence[Any]) -> None:
         self.kind, self.elements = kind, tuple(elements)

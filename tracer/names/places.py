@@ -302,6 +302,13 @@ class Places:
                 self._places[key] = make()
         return list(self._places.values())
 
+    def refuse_undecided(self, kind: type, name: str) -> None:
+        """Raise TraceError if values decide whether an object of a class has an attribute of its own."""
+        for (_, key), target in self._places.items():
+            if key == name and not isinstance(target.is_stored, bool) and isinstance(target.owner(), kind):
+                what = f"a store to the attribute .{name} of {kind.__qualname__}, while values decide whether {target.describe}"
+                raise TraceError(f"{what} is an attribute of the object; store to it on all paths")
+
     def changed(self) -> list[Place]:
         """Return the places that have other contents than before the function."""
         stored = [target for target in self.all() if target.stored is not AS_BEFORE and target.is_stored is not False]

@@ -79,6 +79,10 @@ class Outside:
                 raise
         return attributes[name]
 
+    def _unstored(self, name: str) -> Any:
+        """Return what an attribute is where the function stored nothing in it."""
+        return self._before(name)
+
     def _read(self, name: str) -> Any:
         raise NotImplementedError
 
@@ -101,7 +105,7 @@ class Outside:
             if earlier.get(name, ABSENT) is value:
                 return
             names.read_again(earlier.get(name), describe)
-        before = partial(self._before, name)
+        before = partial(self._unstored, name)
         names.places.store(real, name, value, lambda: Place(ATTRIBUTE, names.owner(real), name, describe, before))
 
 
@@ -212,11 +216,10 @@ class OutsideObject(Outside):
             return self._before(name)
         when = "in a function that is differentiated with respect to it" if is_replaced else "after a store; read it before"
         is_own = name in getattr(real, "__dict__", ())
-        if not is_own and any(names.places.get(k, name) is not None for k in type(real).__mro__):
-            self._check_absent(name)
+        if self._is_of_class(name):
             return getattr(names.shadow(type(real)), name)
         if isinstance(raw, cached_property) and not is_own:
-            self._check_absent(name)
+            self._check_own(name)
             value = names.follow(raw.func)(self)
             self._store(name, value)
             return value
@@ -226,25 +229,36 @@ class OutsideObject(Outside):
             if not is_users_object(raw):
                 raise TraceError(f"{title(real)}.{name} is read through a {kind.__name__} {when}")
             if not is_own:
-                self._check_absent(name)
+                self._check_own(name)
             return self._described(name, raw)
         if raw is None and not is_own and hasattr(type(real), "__getattr__"):
             fallback = inspect.getattr_static(type(real), "__getattr__")
             if not isinstance(fallback, FunctionType):
                 raise TraceError(f"{title(real)}.{name} is read through __getattr__ {when}")
-            self._check_absent(name)
+            self._check_own(name)
             names.same(partial(inspect.getattr_static, type(real), "__getattr__"), f"{title(real)}.__getattr__")
             return MethodType(names.follow(fallback), self)(name)
         if is_replaced and isinstance(inspect.getattr_static(type(real), "__getattribute__"), FunctionType):
             raise TraceError(f"{title(real)}.{name} is read through __getattribute__ {when}")
         return self._before(name)
 
-    def _check_absent(self, name: str) -> None:
-        """Guard that the object has no attribute of its own with a name."""
+    def _unstored(self, name: str) -> Any:
+        return getattr(self._names.shadow(type(self._real)), name) if self._is_of_class(name) else self._before(name)
+
+    def _is_of_class(self, name: str) -> bool:
+        """Return whether the object has an attribute, to which the function stored as one of a class, from its class."""
+        real, names = self._real, self._names
+        if not any(names.places.get(k, name) is not None for k in type(real).__mro__):
+            return False
+        self._check_own(name)
+        return name not in getattr(real, "__dict__", ())
+
+    def _check_own(self, name: str) -> None:
+        """Guard whether the object has an attribute of its own with a name."""
         real, names = self._real, self._names
         if id(real) not in names.replaced:  # else its attributes are guarded
-            owner = names.owner(real)
-            names.check(lambda: name in getattr(owner(), "__dict__", ()), False, f"{title(real)}.{name}")
+            owner, is_own = names.owner(real), name in getattr(real, "__dict__", ())
+            names.check(lambda: name in getattr(owner(), "__dict__", ()), is_own, f"{title(real)}.{name}")
 
     def _described(self, name: str, descriptor: Any) -> Any:
         """Return an attribute that a descriptor of the user's reads, whose code runs in the trace."""

@@ -149,6 +149,7 @@ def _set(names: Reader, cls: type, name: str, value: Any) -> None:
     if type(real).__setattr__ is not type.__setattr__ or name.startswith("__") or is_bound:
         raise TraceError(f"the traced function writes the attribute .{name} of {cls.__name__}; return the value instead")
     describe = f"{real.__qualname__}.{name}"
+    names.places.refuse_undecided(real, name)
     if names.places.get(real, name) is None:
         names.read_again(before, describe)
         names.read_again(before, f"<{real.__name__}>.{name}")

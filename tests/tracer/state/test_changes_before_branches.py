@@ -187,3 +187,71 @@ def test_globals_that_clauses_bind_are_stored(program: Callable[..., Any]) -> No
         results = compiled(p), LAST
         LAST = 0.5
         assert results == (program(p), LAST)
+
+
+class Counted:
+    hits: Any = 0
+
+
+COUNTED = Counted()
+
+
+def in_a_loop_after_the_class(x: float) -> Any:
+    Counted.hits += 1
+    w = 0
+    while w < x:
+        w += 1
+        COUNTED.hits += 1
+    return COUNTED.hits
+
+
+def in_a_loop_before_the_class(x: float) -> Any:
+    w = 0
+    while w < x:
+        w += 1
+        COUNTED.hits += 1
+        Counted.hits += 1
+    return COUNTED.hits
+
+
+def in_a_branch_before_the_class(x: float) -> Any:
+    if x > 2:
+        COUNTED.hits += 10
+    Counted.hits += 1
+    return COUNTED.hits
+
+
+def in_a_branch_after_the_class(x: float) -> Any:
+    Counted.hits += 3
+    if x > 2:
+        COUNTED.hits += 10
+    return COUNTED.hits + Counted.hits
+
+
+def in_either_in_each_iteration(x: float) -> Any:
+    Counted.hits += 3
+    for i in range(3):
+        if x > i:
+            COUNTED.hits += 10
+        else:
+            Counted.hits += 1
+    return COUNTED.hits + Counted.hits
+
+
+@pytest.mark.filterwarnings("ignore::pullback.RetraceWarning")
+@pytest.mark.parametrize(
+    "function",
+    [
+        in_a_loop_after_the_class, in_a_loop_before_the_class, in_a_branch_before_the_class, in_a_branch_after_the_class,
+        in_either_in_each_iteration,
+    ],
+)  # fmt: skip
+def test_an_attribute_that_is_the_classs_until_it_is_the_objects(function: Callable[..., Any]) -> None:
+    compiled = pb.jit(function)
+    for xs in ((3.0, 0.0, 5.0), (0.0, 0.0, 4.0), (1.0, 4.0, 2.0)):
+        outcomes = []
+        for called in (function, compiled):
+            vars(COUNTED).clear()
+            Counted.hits = 0
+            outcomes.append([(called(x), dict(vars(COUNTED)), Counted.hits) for x in xs])
+        assert outcomes[0] == outcomes[1]
