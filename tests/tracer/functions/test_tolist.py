@@ -41,8 +41,12 @@ def test_elements_divide_as_python_numbers() -> None:
 def test_refused() -> None:
     with pytest.raises(pb.TraceError, match="a list of more than 2000 elements"):
         pb.jit(lambda x: x.tolist())(np.zeros(2001))
-    with pytest.raises(pb.TraceError, match="depends on values"):
-        pb.jit(lambda x: x[x > 0].tolist(), guards=False)(np.ones(3))
+
+
+def test_a_list_of_a_length_by_value() -> None:
+    compiled = pb.jit(lambda x: x[x > 0].tolist(), guards=False)
+    for x in (np.array([1.0, -1.0, 2.0]), -np.ones(3), np.ones(3)):
+        assert compiled(x) == x[x > 0].tolist()
 
 
 def selected_constants(x: Any) -> Any:
