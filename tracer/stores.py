@@ -858,16 +858,16 @@ class Contents:
 
 
 @contextmanager
-def refusing_changes(frame: Frame, what: str) -> Iterator[None]:
+def refusing_changes(frame: Frame, what: str, is_outside_stored: bool = False) -> Iterator[None]:
     """Raise TraceError if a function that is traced once, described by ``what``, changes a container of an argument of the
-    functions around it in this context."""
+    functions around it in this context, or, unless ``is_outside_stored``, one from outside."""
     containers = [f.stores for f in frame.outward if f.stores is not None]
     before = {id(copy): (copy, items_in(copy)) for c in containers for copy in c.copies}
     yield
     for c in containers:
         for k, copy in enumerate(c.copies):
             items = before[id(copy)][1] if id(copy) in before else c.items_before(k)
-            if not is_same_contents(items_in(copy), items):
+            if not (is_outside_stored and c.is_outside(k)) and not is_same_contents(items_in(copy), items):
                 changed = f"changes the argument {c.labels[k]}; return what is new, and change the argument after it"
                 if c.is_outside(k):
                     frame.root.names.change_again(c.labels[k])

@@ -26,8 +26,10 @@ from pullback.ir.text import print_file
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import as_traced, wrap
 from pullback.tracer.arrays.traced import TracedArray
-from pullback.tracer.arrays.tree import flatten, unflatten
+from pullback.tracer.arrays.tree import flatten, paths
+from pullback.tracer.stores import refusing_changes
 from pullback.tracer.trace import parameters_of
+from pullback.tracer.transforms.container_arguments import ContainerArguments, holds_mutable
 from pullback.tracer.transforms.region import Closed, Region, as_weak, follow, restore
 from pullback.tracer.user_code.errors import user_loc
 from pullback.tracer.user_code.ownership import user_frame
@@ -51,21 +53,32 @@ def checkpoint_call(
         return follow(function)(*args, **kwargs)
     parameters, region = parameters_of(function), Region()
     region.inner.is_straight = True
+    containers = ContainerArguments(region)
 
     def enter(leaf: Any, path: str) -> Any:
         is_value = isinstance(leaf, TracedArray) and leaf.known is None and leaf.literal is None
         return region.enter(leaf, is_same=True) if is_value else leaf
 
-    positional = [region.argument(x, parameters.name(k), enter)[0] for k, x in enumerate(args)]
-    keywords = {name: region.argument(x, name, enter)[0] for name, x in kwargs.items()}
-    leaves, tree = flatten(region.call_once(function, positional, keywords, "a function with a checkpoint"))
+    def entered(value: Any, label: str) -> Any:
+        leaves, tree = flatten(value)
+        new = [enter(leaf, path) for leaf, path in zip(leaves, paths(tree, label), strict=True)]
+        return containers.copied(value, tree, new, label) if holds_mutable(tree) else region.filled(tree, new, label)[0]
+
+    positional = [entered(x, parameters.name(k)) for k, x in enumerate(args)]
+    keywords = {name: entered(x, name) for name, x in kwargs.items()}
+    containers.begin()
+    with refusing_changes(region.outer, "a function with a checkpoint", is_outside_stored=True):
+        result = region.call(function, positional, keywords)
     written = region.written()
-    names = {id(new) for _, new in written}
-    kept = list({id(x): x for x in leaves if region.holds(x) and id(x) not in names}.values())
+    entered_values = {id(new): x for x, new in zip(region.operands, region.inside, strict=True)}
+    names = {id(new) for _, new in written} | entered_values.keys()
+    kept = [x for x in containers.values(result) if id(x) not in names]
     closed = region.close([*kept, *(new for _, new in written)])
     results = _emit_checkpoint(closed, policy, budget)
-    by_identity = restore(written, results[len(kept) :]) | {id(x): new for x, new in zip(kept, results)}
-    return unflatten(tree, [as_weak(by_identity.get(id(x), x), x) for x in leaves])
+    outside = entered_values | restore(written, results[len(kept) :])
+    outside |= {id(x): as_weak(new, x) for x, new in zip(kept, results)}
+    containers.store(outside)
+    return containers.converted(result)
 
 
 class CheckpointWarning(UserWarning):

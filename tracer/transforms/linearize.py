@@ -14,7 +14,9 @@ import numpy as np
 from pullback.tracer.arrays.make import as_traced, cast, full
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import TreeDef, bare, flatten, paths, unflatten
+from pullback.tracer.stores import refusing_changes
 from pullback.tracer.trace import parameters_of
+from pullback.tracer.transforms.container_arguments import ContainerArguments, holds_mutable
 from pullback.tracer.transforms.region import (
     Closed,
     Region,
@@ -41,6 +43,7 @@ class Linear:
         names = labels or [parameters_of(function).name(k) for k in range(len(primals))]
         region = Region()
         region.inner.is_straight = True
+        containers = ContainerArguments(region)
         self._names = names
         self._trees: list[TreeDef] = []
         self._inputs: list[list[int | None]] = []
@@ -53,27 +56,36 @@ class Linear:
                 is_input = is_differentiable(leaf)
                 positions_of_leaves.append(len(region.operands) if is_input else None)
                 entered.append(enter_differentiated(region, leaf, path) if is_input else leaf)
-            filled, inside = region.filled(tree, entered, label)
+            is_mutable = holds_mutable(tree)
+            filled = containers.copied(primal, tree, entered, label) if is_mutable else region.filled(tree, entered, label)[0]
             replaced.append(filled)
-            self._trees.append(inside)
+            self._trees.append(bare(tree))
             self._inputs.append(positions_of_leaves)
-        value, aux = split_aux(region.call_once(function, replaced, {}, "a function that is linearized"), has_aux)
+        containers.begin()
+        with refusing_changes(region.outer, "a function that is linearized", is_outside_stored=True):
+            value, aux = split_aux(region.call(function, replaced, {}), has_aux)
         leaves, tree = flatten(value)
         self._tree = bare(tree)
         aux_leaves, aux_tree = flatten(aux)
         written = region.written()
         names_of_written = {id(new) for _, new in written}
-        kept = list({id(x): x for x in (*leaves, *aux_leaves) if region.holds(x) and id(x) not in names_of_written}.values())
+        entered_values = {id(new): x for x, new in zip(region.operands, region.inside, strict=True)}
+        results_of = {id(x): x for x in (*leaves, *aux_leaves) if region.holds(x) and id(x) not in names_of_written}
+        others = (names_of_written, entered_values, results_of)
+        stored = [x for x in containers.values(()) if not any(id(x) in known for known in others)]
+        kept = [*results_of.values(), *stored]
         closed = region.close([*kept, *(new for _, new in written)])
         self._closed = closed.copy()
         self._point = [closed.operands[k] for k in range(len(region.operands))]
         results = closed.inline()
-        outside = restore(written, results[len(kept) :]) | {id(x): new for x, new in zip(kept, results)}
+        outside_written = restore(written, results[len(kept) :])
+        outside = outside_written | {id(x): new for x, new in zip(kept, results)}
         positions = {id(x): k for k, x in enumerate((*kept, *(new for _, new in written)))}
         self._outputs = [positions.get(id(x)) if region.holds(x) and is_differentiable(x) else None for x in leaves]
         self._leaves = [as_weak(outside.get(id(x), x), x) for x in leaves]
         self.value = unflatten(self._tree, self._leaves)
         self.aux = unflatten(aux_tree, [as_weak(outside.get(id(x), x), x) for x in aux_leaves])
+        containers.store({id(x): as_weak(new, x) for x, new in zip(kept, results)} | entered_values | outside_written)
 
     def push(self, tangents: Sequence[Any]) -> Any:
         """Return the tangents of the value along one tangent for each primal, with None for leaves that are not of floats.

@@ -180,7 +180,6 @@ def test_functions_that_run_once_for_several_calls_store_nothing() -> None:
     for f in (
         lambda x: pb.cond(x[0] > 0, stores, lambda x: -x, x),
         lambda x: pb.map(stores, x),
-        pb.grad(lambda x: pb.checkpoint(counting(state))(x)),
     ):
         with pytest.raises(pb.TraceError, match=r"stores to <State>\.n"):
             pb.jit(f)(np.ones(LENGTH))

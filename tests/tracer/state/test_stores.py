@@ -169,7 +169,44 @@ def test_second_derivatives_store_once() -> None:
     assert fit.calls == 2
 
 
-@pytest.mark.parametrize("transform", [pb.vmap, pb.hessian, lambda f: pb.grad(lambda x: pb.checkpoint(f)(x))])
+ONCE = {
+    "hessian": pb.hessian,
+    "rows of a Jacobian": pb.jacrev,
+    "columns of a Jacobian": pb.jacfwd,
+    "pushforward": lambda f: lambda x: pb.jvp(f, (x,), (x,)),
+    "pullback": lambda f: lambda x: pb.vjp(f, x)[1](1.0),
+    "gradient of a checkpoint": lambda f: pb.grad(lambda x: pb.checkpoint(f)(x)),
+    "gradient of a checkpoint that keeps nothing": lambda f: pb.grad(lambda x: pb.checkpoint(f, policy="nothing")(x)),
+    "gradient of a gradient of a checkpoint": lambda f: pb.grad(lambda x: np.sum(pb.grad(pb.checkpoint(f))(x))),
+}
+
+
+@pytest.mark.parametrize("transform", ONCE)
+def test_derivatives_of_a_function_store_once(transform: str) -> None:
+    fits = Fit(), Fit()
+    plain = [[], []]  # type: list[list[Any]]
+
+    def loss(fit: Any, history: list[Any], x: Any) -> Any:
+        total = 0.0
+        for v in x:
+            if v > 0:
+                fit.calls += 1
+                total = total + v**3
+        fit.last = x
+        history.append(total)
+        return total + np.sum(x**2)
+
+    derivative = pb.jit(ONCE[transform](lambda x: loss(fits[0], plain[0], x)))
+    without_stores = pb.jit(ONCE[transform](lambda x: loss(Fit(), [], x)))
+    for x in (np.array([1.0, -2.0, 3.0]), -np.ones(3), np.ones(3)):
+        result, expected = derivative(x), without_stores(x)
+        np.testing.assert_array_equal(result, expected)
+        loss(fits[1], plain[1], x)
+        assert fits[0].calls == fits[1].calls and fits[0].last is fits[1].last
+        assert plain[0] == plain[1]
+
+
+@pytest.mark.parametrize("transform", [pb.vmap, lambda f: pb.vmap(pb.hessian(f))])
 def test_functions_that_run_several_times_store_nothing(transform: Any) -> None:
     fit = Fit()
 
