@@ -79,6 +79,7 @@ class Loops:
         """Return the fate of each reference that a nest of loops writes; None if the nest must not be run in parallel."""
         region = nest[-1].regions[0]
         inside = {v for i in walk(nest[0].regions[0]) for v in (*i.results, *(p for r in i.regions for p in r.parameters))}
+        inside.update(nest[0].regions[0].parameters)
         by_ref: dict[Value, list[Access]] = {}
         for access in self.accesses(region):
             by_ref.setdefault(access.ref, []).append(access)

@@ -35,6 +35,7 @@ from pullback.codegen.fuse.rewrites.element_updates import element_updates
 from pullback.codegen.fuse.rewrites.indexed_views import indexed_views
 from pullback.codegen.fuse.rewrites.interleave import interleave_short_axes
 from pullback.codegen.fuse.rewrites.permutations import scatter_to_unsort, share_sorts
+from pullback.codegen.fuse.rewrites.powers import powers_by_roots
 from pullback.codegen.fuse.rewrites.push_up_slices import push_up_slices
 from pullback.codegen.fuse.rewrites.scatter_to_select import scatter_to_select
 from pullback.codegen.fuse.rewrites.segment_sums import segment_sums
@@ -96,6 +97,7 @@ REWRITES_AFTER_CONTRACTIONS: tuple[Callable[[Function], Function], ...] = (
     argreductions_over_last_axis,
     unroll_reductions,
     stencil_updates_to_select,
+    powers_by_roots,
 )
 """The rewrites that follow the canonical form of contractions, in order."""
 

@@ -23,7 +23,7 @@ from pullback.ir.shapes.symbolic import is_size, lifted
 
 NOMINAL = 256
 """Value assumed for a named extent when byte counts are compared."""
-LITERALS = (0, 1, -1, 2, -2, 3, 4, 0.5, -0.5)
+LITERALS = (0, 1, -1, 2, -2, 3, 4, 0.5, -0.5, 1.5, -1.5, 2.5)
 """Constants that stay literal, since rewrites match on them. So do bools, NaN and infinities."""
 
 

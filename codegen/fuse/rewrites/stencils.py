@@ -12,6 +12,7 @@ loop writes, stay where they are unless that holds for the array as well: a sele
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from pullback.ir.core.builder import Builder
@@ -117,8 +118,11 @@ def _is_stencil(chain: Sequence[Instruction], producer: Producers, uses: Mapping
     if sum(_count_leaves(i.operands[1], producer, uses) for i in chain) > MOST_LEAVES:
         return False
     definition = producer.get(root)
-    if definition is not None and (isinstance(definition.op, Elementwise) or definition.op is pad):
-        return all(isinstance(i.op, Place) and i.op.accumulate for i in chain)
+    is_computed = definition is not None and (isinstance(definition.op, Elementwise) or definition.op is pad)
+    if is_computed and all(isinstance(i.op, Place) and i.op.accumulate for i in chain):
+        return True
+    if _is_constant(root, producer) and any(_is_wide(i) and _is_most(i) for i in chain):
+        return True
     return any(_is_wide(i) and _depends_on(i.operands[1], root, producer) for i in chain)
 
 
@@ -126,6 +130,20 @@ def _is_wide(i: Instruction) -> bool:
     """Return whether an update is not known to have extent one along an axis where the array has more."""
     base, value = (v.type.shape for v in i.operands)
     return all(e != 1 or full_extent == 1 for e, full_extent in zip(value, base, strict=True))
+
+
+def _is_constant(value: Value, producer: Producers) -> bool:
+    """Return whether all elements of a value are one constant."""
+    definition = producer.get(value)
+    if definition is not None and definition.op is broadcast:
+        definition = producer.get(definition.operands[0])
+    return definition is not None and isinstance(definition.op, Constant)
+
+
+def _is_most(i: Instruction) -> bool:
+    """Return whether an update writes at least half of the elements of its array, as far as extents are known."""
+    sizes = [math.prod(e for e in v.type.shape if isinstance(e, int)) for v in i.operands]
+    return 2 * sizes[1] >= sizes[0]
 
 
 def _count_leaves(value: Value, producer: Producers, uses: Mapping[Value, int]) -> int:

@@ -88,6 +88,13 @@ def set_to_itself(b: Rewriter, base: Value, value: Value, start: Shape, step: Se
     return base if part_params(producer.params) == {"start": tuple(start), "step": tuple(step)} else None
 
 
+@rule("slice_set")
+def set_in_zeros(b: Rewriter, base: Value, value: Value, start: Shape, step: Sequence[int], **_: Any) -> Value | None:
+    # zeros with zeros[part] = v makes pad v
+    is_zero = b.equals(base, 0.0) if not base.type.dtype.is_complex else False
+    return b.pad(value, start=start, step=step, shape=base.type.shape) if is_zero else None
+
+
 @rule("select")
 def choice_of_updates(b: Rewriter, condition: Value, x: Value, y: Value, **_: Any) -> Value | None:
     # where(c, x with x[i] = v, x) = x with x[i] = where(c, v, x[i]), for updates of few elements; the same for two updates of x

@@ -133,6 +133,24 @@ def with_a_wall(u: Array) -> Array:
     return v
 
 
+def in_zeros(u: Array) -> Array:
+    v = np.zeros_like(u)
+    v[1:-1, 1:-1] = u[1:-1, 1:-1] + 0.25 * (u[2:, 1:-1] - u[:-2, 1:-1] + u[1:-1, 2:] * u[1:-1, :-2])
+    return v
+
+
+def in_a_constant(u: Array) -> Array:
+    v = np.full(u.shape, -0.5, u.dtype)
+    v[1:-1] = u[2:] * u[:-2]
+    v[:, 0] = u[:, -1]
+    return v
+
+
+def inside_of_its_borders(u: Array) -> Array:
+    v = u[1:-1, 1:-1] + 0.25 * (u[2:, 1:-1] - u[:-2, 1:-1] + u[1:-1, 2:] - u[1:-1, :-2])
+    return np.concatenate([u[:1], np.concatenate([u[1:-1, :1], v, u[1:-1, -1:]], 1), u[-1:]])
+
+
 def dear(u: Array) -> Array:
     return np.pad(np.exp(u[1:] - u[:-1]), ((1, 0), (0, 0))) + u
 
@@ -140,7 +158,7 @@ def dear(u: Array) -> Array:
 FORMS = [
     in_place, set_inside, padded_after, padded_before, edges_repeated, rolled, rolled_flat, rolled_twice, rolled_far,
     rolled_by_a_value, periodic, reflected, nine_points, borders_joined, joined, one_axis, last_axis, wide, masked,
-    with_a_wall, dear,
+    with_a_wall, in_zeros, in_a_constant, inside_of_its_borders, dear,
 ]  # fmt: skip
 SHAPES = [(5, 5), (2, 2), (4, 35)]
 
@@ -242,6 +260,26 @@ def test_a_step_is_one_group(form: Callable[[Array], Array]) -> None:
     assert len(bodies) == 2
     for body in bodies:
         assert [type(i.op) for i in body.instructions] == [Group]
+
+
+def linear_in_zeros(u: Array) -> Array:
+    v = np.zeros_like(u)
+    v[1:-1, 1:-1] = u[1:-1, 1:-1] + 0.25 * (u[2:, 1:-1] - u[1:-1, :-2])
+    return v
+
+
+@pytest.mark.parametrize("form", [in_place, linear_in_zeros, one_axis])
+def test_a_step_and_its_gradient_are_one_group_each(form: Callable[[Array], Array]) -> None:
+    """Nothing is stored but the array after the step and the gradient."""
+    traced = trace(pb.grad(lambda u: np.sum(form(u) ** 2)), (np.ones((8, 9)),), {})
+    assert [type(i.op) for i in compiled(traced.function).fused.instructions if i.op.name != "const"] == [Group, Group]
+
+
+def test_the_rows_inside_of_borders_run_in_parallel() -> None:
+    scheduled = compiled(trace(inside_of_its_borders, (np.ones((300, 300)),), {}).function).scheduled
+    (kernel,) = (f.body for f in scheduled.functions[1:])
+    rows = [i for i in kernel.instructions if i.op.name == "for" and sum(k.op.name == "for" for k in walk(i.regions[0])) > 1]
+    assert [i.params["map"] for i in rows] == ["core"]
 
 
 def heat(*neighbours: Callable[[Array], Array]) -> Callable[[Array], Array]:
