@@ -377,6 +377,9 @@ class GrowingCounter(GrowingDict):
 
     stands_for = Counter
 
+    def __delitem__(self, key: Any) -> None:
+        self.remove_at(*self.find(key))
+
     def __getitem__(self, key: Any) -> Any:
         return self.value_at(*self.find(key), lambda: 0)
 

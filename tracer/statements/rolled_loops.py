@@ -247,8 +247,8 @@ class Rolled:
     ``choices``: values from before the loop that are one of several in it, by the indices of variables, -1 for what is returned;
     ``ended``: how the loop ended; ``noted``: the carry of an earlier trace, with which this one began, and ``must_leave``:
     ``may_leave`` without it. ``supposed``: the arrays that an iteration wrote before variables of numbers joined the carry, which
-    the next one has to write too; ``supposes``: whether there may be such. ``left``: whether there was room for the lists that
-    iterations bound.
+    the next one has to write too; ``supposes``: whether there may be such. ``tested``: the truth of the condition before the
+    first iteration, after one that ran by itself. ``left``: whether there was room for the lists that iterations bound.
     """
 
     def __init__(self, loop: LoopStatement, room: LoopRoom) -> None:
@@ -274,6 +274,7 @@ class Rolled:
         self.noted: EarlierCarry | None = None
         self.must_leave = False
         self.ends_by_test = False
+        self.tested: TracedArray | None = None
         self.is_empty: Callable[[], TracedArray] = lambda: as_traced(np.bool_(False))
 
     def capacity(self, k: int) -> Any:
@@ -305,19 +306,23 @@ class Rolled:
             self.noted, self.size, self.must_leave = noted, -1, self.may_leave
             self.carried, self.targets, self.may_leave = [*noted.carried], [*noted.targets], self.may_leave or noted.may_leave
         entry = tuple(map(kind_of, self.entry)) if self.is_repeatable else ()
-        statements = frame_of().root.statements
+        statements, before = frame_of().root.statements, [*self.entry]
         count = len(statements)
-        for _ in range(MOST_ATTEMPTS):
-            del statements[count:]
-            if (yield from self.attempt(truth, ended)):
-                note_statement(statements, "loop", self.how)
-                carry = EarlierCarry(
-                    names=self.variables.names, entry=entry, carried=tuple(self.carried), targets=tuple(self.targets),
-                    may_leave=self.may_leave,
-                )  # fmt: skip
-                if self.is_repeatable:
-                    note_loop(self.loop.body, carry)
-                return
+        try:
+            for _ in range(MOST_ATTEMPTS):
+                del statements[count:]
+                if (yield from self.attempt(truth, ended)):
+                    note_statement(statements, "loop", self.how)
+                    carry = EarlierCarry(
+                        names=self.variables.names, entry=entry, carried=tuple(self.carried), targets=tuple(self.targets),
+                        may_leave=self.may_leave,
+                    )  # fmt: skip
+                    if self.is_repeatable:
+                        note_loop(self.loop.body, carry)
+                    return
+        except BaseException:
+            self.variables.write(before)  # the loop may be traced again, and evaluates its condition anew
+            raise
         raise TraceError("the variables of a loop on traced values change their types in each iteration; start from their types")
 
     @property
@@ -332,12 +337,12 @@ class Rolled:
 
     def attempt(self, truth: Any, ended: Completion | None) -> Steps[bool]:
         """Trace the body and emit the loop; return False if the body is to be traced again with other carries."""
+        goes_on: Any = self.goes_on(truth, ended) if self.may_leave else None
         state: list[Any] = [self.entered(k) for k in self.carried]
         state += self.targets
         state += [as_traced(np.int64(index)) for index in range(len(self.exchanged or ()))]
         if self.may_leave:
             code = as_traced(np.int64(NEXT)) if ended is None else as_traced(np.int64(1) * code_of(ended))
-            goes_on = self.goes_on(truth, ended)
             self.is_empty = lambda: as_traced(np.logical_not(goes_on))
             state += [goes_on, as_traced(np.int64(self.loop.first)), code]
             if self.returned is not UNBOUND:
@@ -578,10 +583,21 @@ class Rolled:
             if ended is None:
                 self.ends_by_test |= truth is not True
                 return self.within_room(_truth(truth))
-            return self.within_room(_truth(_while_not_ended(ended, self.test, self.loop.names)))
+            return self.within_room(self.test_after(ended))
         assert self.loop.items is not None
         more = self.loop.items.count > self.loop.first
         return _truth(more if ended is None else np.logical_and(is_code(ended, NEXT, CONTINUE), more))
+
+    def test_after(self, ended: Completion) -> TracedArray:
+        """Return the truth of the condition after the iteration before the loop, False if that left it. The condition is
+        evaluated once, and what it changes is a part of the entry."""
+        if self.tested is None:
+            before = self.variables.read()
+            self.tested = _truth(_while_not_ended(ended, self.test, self.loop.names))
+            for k, (old, new) in enumerate(zip(before, self.variables.read(), strict=True)):
+                if new is not old and self.variables.names[k] not in self.loop.temporary:
+                    self.entry[k] = new
+        return self.tested
 
     def iteration(
         self, block: _LoopRegion, index: TracedArray, inside: list[Any], lists: Mapping[int, GrowingList]

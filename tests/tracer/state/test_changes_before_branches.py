@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -255,3 +256,52 @@ def test_an_attribute_that_is_the_classs_until_it_is_the_objects(function: Calla
             Counted.hits = 0
             outcomes.append([(called(x), dict(vars(COUNTED)), Counted.hits) for x in xs])
         assert outcomes[0] == outcomes[1]
+
+
+def counted_test(limit: float) -> bool:
+    global LAST
+    LAST += 1
+    return limit > LAST
+
+
+def left_by_break(p: Any) -> Any:
+    w = 0
+    while counted_test(100.0) and w < 5:
+        w += 1
+        if p > 2.5:
+            break
+    return w
+
+
+def left_by_return(p: Any) -> Any:
+    w, values = 0, []
+    while not (2.0 * p > 50.0) and counted_test(100.0 * p) and w < 4:
+        w += 1
+        values.append(p * w)
+        if p * w > 2.5:
+            return values
+    return w
+
+
+@pytest.mark.parametrize("program", [left_by_break, left_by_return])
+def test_a_condition_that_stores_is_evaluated_as_often_as_in_python(program: Callable[..., Any]) -> None:
+    global LAST
+    compiled = pb.jit(program)
+    for p in (2.0, -1.0, 3.0, 0.25, 30.0):
+        LAST = 0
+        results = compiled(p), LAST
+        LAST = 0
+        assert results == (program(p), LAST)
+
+
+def test_a_key_of_a_counter_that_is_not_there_is_deleted() -> None:
+    def f(p: float) -> int:
+        counts = Counter(a=1)
+        if p > 0:
+            counts["b"] += 1
+        else:
+            del counts["b"], counts["a"]
+        return len(counts)
+
+    compiled = pb.jit(f)
+    assert [compiled(p) for p in (1.0, -1.0, 2.0)] == [2, 0, 2]
