@@ -176,7 +176,8 @@ class Frame:
     frame defines, by their numbers; ``slices``: the slices with computed bounds, by these; ``selected``: the positions at which
     masks hold, by these masks. ``sealed``: if not empty, arrays of outer frames cannot be written; the text is part of the error
     message. ``takes_stores``: what the function stores to places outside is carried out of this frame
-    (``tracer/names/places.py``). ``takes_writes``: arrays of outer frames can be written nevertheless,
+    (``tracer/names/places.py``). ``is_counting``: a statement runs here before it does around it, to find the lengths of lists;
+    ``takes_writes``: arrays of outer frames can be written nevertheless,
     and ``overwritten`` has what they were before, by their ids. ``writes``: all arrays that were written here, in order, each
     with what it was before. ``arrays_read``: the ids of the arrays of outer frames that were read here;
     ``followed``: in a root, the views of arrays that branches chose. ``linked``: in a root, the arrays that got other aliases,
@@ -223,7 +224,7 @@ class Frame:
         self.written: dict[int, Operand] = {}
         self.overwritten: dict[int, tuple[Any, ...]] = {}
         self.writes: list[tuple[Any, tuple[Any, ...]]] = []
-        self.takes_writes = False
+        self.takes_writes = self.is_counting = False
         self.takes_stores = parent is None
         self.traces_made = self.has_static_arrays = False
         self.follows_syntax: bool | None = None

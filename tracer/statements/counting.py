@@ -69,6 +69,7 @@ def _lengths(
 ) -> list[TracedArray]:  # fmt: skip
     """Return the numbers of elements that lists have after a statement."""
     region = BlockRegion("a block")
+    region.inner.is_counting = True
     lengths: list[Any] = []
 
     def block() -> None:
@@ -205,6 +206,7 @@ def _iterations(has_room: Callable[[Any], TracedArray]) -> TracedArray:
 def _fits(limits: Limits, variables: Variables, run: Callable[[Limits], list[TracedArray]]) -> TracedArray:
     """Return whether a loop ends within limits."""
     region = BlockRegion("a block")
+    region.inner.is_counting = True
     results: list[TracedArray] = []
 
     def block() -> None:

@@ -349,10 +349,18 @@ class GrowingList(Listed):
             return rows.buffers[k][: rows.length]
         return shortened(fresh(rows.buffers[k]), cast(self.length(), np.int64))
 
+    @property
+    def is_here(self) -> bool:
+        """Whether the arrays are of the current frame, or of the one around it whose statement runs here before."""
+        frame: Frame | None = frame_of()
+        while frame is not None and frame.is_counting and self.stored().frame is not frame:
+            frame = frame.parent
+        return self.stored().frame is frame
+
     def refuse_longer(self, most: Any) -> None:
         """Raise Grows if the arrays are of this frame and may be too short for ``most`` elements."""
         rows = self.rows
-        if rows is not None and rows.frame is frame_of() and not rows.counts and _exceeds(most, rows.capacity):
+        if rows is not None and not rows.counts and self.is_here and _exceeds(most, rows.capacity):
             raise Grows(self, [], rows.most, most)
 
     def bound(self, least: Any, most: Any, length: int | None = None) -> None:

@@ -206,7 +206,9 @@ class LoopRoom:
             grows.target.refuse_other_frame(grows)
             grows.target.stack(grows.samples, grows.needed)
             return
-        again = lambda: driven(self.loop.traced(LoopRoom(self.loop), truth, ended), self.loop.iteration)  # noqa: E731
+        room = LoopRoom(self.loop)
+        room.sized |= self.sized
+        again = lambda: driven(self.loop.traced(room, truth, ended), self.loop.iteration)  # noqa: E731
         signal: Signal = grows
         try:
             with attempt(not self.loop.has_bound):
@@ -501,19 +503,19 @@ class Rolled:
             assert rows is not None
             if rows.counts:
                 continue
-            if id(target) in self.room.sized and rows.frame is frame_of():
+            if id(target) in self.room.sized and target.is_here:
                 if id(target) in self.room.growths and not _is_within(most - rows.most, self.room.growths[id(target)]):
                     raise Grows(target, [], rows.most, most)
                 result.append((target, -math.inf, rows.capacity, None))
                 continue
             growth, loss = most - rows.most, least - rows.least
             is_resized = type(growth) is not int or growth != 0
-            if self.loop.test is not None and is_resized and rows.frame is frame_of():
+            if self.loop.test is not None and is_resized and target.is_here:
                 raise Grows(target, [], rows.most, most)
             if type(growth) is int and (growth <= 0 or rows.frame is frame_of() or type(self.room.count) is int):
                 end = capacity_of(self.room.count, growth, rows.most)
                 target.refuse_longer(end)
-            elif is_resized and rows.frame is frame_of():
+            elif is_resized and target.is_here:
                 raise Grows(target, [], rows.most, most)
             is_counted = not self.may_leave and type(self.room.count) is int
             least = rows.least if loss >= 0 else -math.inf
