@@ -188,6 +188,7 @@ def _iterations(has_room: Callable[[Any], TracedArray]) -> TracedArray:
     a number of iterations, an extent."""
     start = [as_traced(np.int64(FIRST_ITERATIONS)), as_traced(np.bool_(False))]
     condition, body = BlockRegion("a loop"), BlockRegion("a loop")
+    body.inner.is_counting = True
     for region in (condition, body):
         region.parameter(scalar(I64))
     _, fits = map(condition.enter, start)
