@@ -293,3 +293,35 @@ def test_lists_of_the_elements_of_arrays_by_value(program: Callable[..., Any]) -
         result, expected = compiled(x), program(x)
         assert np.shape(result) == np.shape(expected)
         np.testing.assert_allclose(result, expected, rtol=1e-13)
+
+
+def two_under_a_condition(p: float, k: int) -> Any:
+    every, some = [], []
+    for _ in range(2):
+        w = 0
+        while p != 0.5 and w < 5:
+            w += 1
+            if k == 2:
+                some.append(p)
+            every.append(p * w)
+    return some, every
+
+
+def one_is_read(p: float, k: int) -> Any:
+    total, read, other = 0.0, [0.5], [0.5, 0.5]
+    if k > 1:
+        read.append(p * 2.0)
+    w = 0
+    while total < 40.0 and w < 4:
+        w += 1
+        other.append(1.0)
+        read.append(p * 2.0)
+        total += read[-1] * 0.25
+    return total, read, other
+
+
+@pytest.mark.parametrize("function", [two_under_a_condition, one_is_read])
+def test_several_lists_get_room_in_loops_without_a_bound(function: Any) -> None:
+    compiled = pb.jit(function, guards=False)
+    for arguments in ((0.25, 3), (0.75, 2), (0.5, 2), (1.5, 1), (2.5, 2)):
+        assert compiled(*arguments) == function(*arguments)
