@@ -29,7 +29,7 @@ from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import flatten, paths
 from pullback.tracer.stores import refusing_changes
 from pullback.tracer.trace import parameters_of
-from pullback.tracer.transforms.container_arguments import ContainerArguments, holds_mutable
+from pullback.tracer.transforms.container_arguments import ContainerArguments
 from pullback.tracer.transforms.region import Closed, Region, as_weak, follow, restore
 from pullback.tracer.user_code.errors import user_loc
 from pullback.tracer.user_code.ownership import user_frame
@@ -61,8 +61,7 @@ def checkpoint_call(
 
     def entered(value: Any, label: str) -> Any:
         leaves, tree = flatten(value)
-        new = [enter(leaf, path) for leaf, path in zip(leaves, paths(tree, label), strict=True)]
-        return containers.copied(value, tree, new, label) if holds_mutable(tree) else region.filled(tree, new, label)[0]
+        return containers.filled(value, tree, [enter(x, path) for x, path in zip(leaves, paths(tree, label), strict=True)], label)
 
     positional = [entered(x, parameters.name(k)) for k, x in enumerate(args)]
     keywords = {name: entered(x, name) for name, x in kwargs.items()}

@@ -64,6 +64,10 @@ class ContainerArguments:
         names.effects.watch_argument(copy, label, self.containers.holds)
         return copy
 
+    def filled(self, value: Any, tree: TreeDef, leaves: Sequence[Any], label: str) -> Any:
+        """Return an argument of a structure with these leaves, and with copies of its containers if it has any."""
+        return self.copied(value, tree, leaves, label) if holds_mutable(tree) else self.region.filled(tree, leaves, label)[0]
+
     def passed(self, value: Any, label: str) -> Any:
         """Return an argument that the region reads as it is outside, with copies of its containers."""
         if isinstance(value, TracedArray) or not _may_hold(value):

@@ -16,7 +16,7 @@ from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import TreeDef, bare, flatten, paths, unflatten
 from pullback.tracer.stores import refusing_changes
 from pullback.tracer.trace import parameters_of
-from pullback.tracer.transforms.container_arguments import ContainerArguments, holds_mutable
+from pullback.tracer.transforms.container_arguments import ContainerArguments
 from pullback.tracer.transforms.region import (
     Closed,
     Region,
@@ -56,9 +56,7 @@ class Linear:
                 is_input = is_differentiable(leaf)
                 positions_of_leaves.append(len(region.operands) if is_input else None)
                 entered.append(enter_differentiated(region, leaf, path) if is_input else leaf)
-            is_mutable = holds_mutable(tree)
-            filled = containers.copied(primal, tree, entered, label) if is_mutable else region.filled(tree, entered, label)[0]
-            replaced.append(filled)
+            replaced.append(containers.filled(primal, tree, entered, label))
             self._trees.append(bare(tree))
             self._inputs.append(positions_of_leaves)
         containers.begin()
