@@ -14,8 +14,7 @@ from pullback.ir.core.builder import Builder
 from pullback.ir.core.structure import Function, Instruction
 from pullback.ir.core.types import ArrayType
 from pullback.ir.core.value import Value
-from pullback.ir.ops.array.create import Constant
-from pullback.ir.ops.array.reindex import broadcast
+from pullback.ir.passes.editing.constants import constant_of
 from pullback.ir.passes.editing.replay import New, replaced
 
 POWERS: dict[float, Callable[[Builder, Value, Value, Value], Value]] = {
@@ -35,10 +34,8 @@ def powers_by_roots(function: Function) -> Function:
         """Return the constant exponent of a power; None if there is none."""
         if i.op.name != "pow" or not i.result.type.dtype.is_float:
             return None
-        definition = producer.get(i.operands[1])
-        if definition is not None and definition.op is broadcast:
-            definition = producer.get(definition.operands[0])
-        return float(definition.params["value"]) if definition is not None and isinstance(definition.op, Constant) else None
+        exponent = constant_of(i.operands[1], producer)
+        return None if exponent is None else float(exponent)
 
     def emit(b: Builder, i: Instruction, new: New) -> Sequence[Value]:
         x, exponent = new(i.operands[0]), exponent_of(i)

@@ -24,6 +24,7 @@ from pullback.ir.ops.array.index import Place
 from pullback.ir.ops.array.reduce import Reduce
 from pullback.ir.ops.array.reindex import Reindex, broadcast, concat, pad, roll, slice_, squeeze, transpose
 from pullback.ir.ops.elementwise.elementwise import Elementwise
+from pullback.ir.passes.editing.constants import constant_of
 from pullback.ir.passes.editing.replay import New, replaced
 from pullback.ir.shapes.extents import by_value_in
 
@@ -121,7 +122,7 @@ def _is_stencil(chain: Sequence[Instruction], producer: Producers, uses: Mapping
     is_computed = definition is not None and (isinstance(definition.op, Elementwise) or definition.op is pad)
     if is_computed and all(isinstance(i.op, Place) and i.op.accumulate for i in chain):
         return True
-    if _is_constant(root, producer) and any(_is_wide(i) and _is_most(i) for i in chain):
+    if constant_of(root, producer) is not None and any(_is_wide(i) and _is_most(i) for i in chain):
         return True
     return any(_is_wide(i) and _depends_on(i.operands[1], root, producer) for i in chain)
 
@@ -130,14 +131,6 @@ def _is_wide(i: Instruction) -> bool:
     """Return whether an update is not known to have extent one along an axis where the array has more."""
     base, value = (v.type.shape for v in i.operands)
     return all(e != 1 or full_extent == 1 for e, full_extent in zip(value, base, strict=True))
-
-
-def _is_constant(value: Value, producer: Producers) -> bool:
-    """Return whether all elements of a value are one constant."""
-    definition = producer.get(value)
-    if definition is not None and definition.op is broadcast:
-        definition = producer.get(definition.operands[0])
-    return definition is not None and isinstance(definition.op, Constant)
 
 
 def _is_most(i: Instruction) -> bool:

@@ -20,9 +20,8 @@ from pullback.ir.core.op import Op
 from pullback.ir.core.structure import Block, Function, Instruction, walk, with_contents, with_regions
 from pullback.ir.core.types import DType
 from pullback.ir.core.value import Value
-from pullback.ir.ops.array.create import Constant
-from pullback.ir.ops.array.reindex import broadcast
 from pullback.ir.ops.elementwise.elementwise import bitand, div, floordiv, mod, mul, shr
+from pullback.ir.passes.editing.constants import constant_of
 
 QUOTIENTS: dict[Op, Op] = {div: mul, floordiv: shr, mod: bitand}
 """The ops that divide, and what computes the same of a power of two."""
@@ -59,20 +58,12 @@ def _right_operand(i: Instruction, definitions: dict[Value, Instruction]) -> Any
     """Return the constant with which the instruction that replaces a division computes; None if there is none."""
     if i.op not in QUOTIENTS:
         return None
-    divisor, dtype = _constant(i.operands[1], definitions), i.result.type.dtype
+    divisor, dtype = constant_of(i.operands[1], definitions), i.result.type.dtype
     if i.op is div:
         return exact_reciprocal(divisor, dtype) if dtype.is_float and type(divisor) is float else None
     if not dtype.is_integer or type(divisor) is not int or divisor <= 0 or divisor & (divisor - 1):
         return None
     return divisor.bit_length() - 1 if i.op is floordiv else divisor - 1
-
-
-def _constant(value: Value, definitions: dict[Value, Instruction]) -> Any:
-    """Return the number that every element of a value is known to be; None if there is none."""
-    maker = definitions.get(value)
-    if maker is not None and maker.op is broadcast:
-        maker = definitions.get(maker.operands[0])
-    return maker.params["value"] if maker is not None and isinstance(maker.op, Constant) else None
 
 
 def exact_reciprocal(divisor: float, dtype: DType) -> float | None:

@@ -27,6 +27,7 @@ from pullback.ir.core.op import OPS, Op
 from pullback.ir.core.structure import NOWHERE, Block, Instruction, Loc, use_counts, with_contents, with_regions
 from pullback.ir.core.types import Shape
 from pullback.ir.core.value import Value
+from pullback.ir.passes.editing.constants import constant_of
 from pullback.ir.passes.editing.cse import key
 
 
@@ -118,10 +119,7 @@ class Rewriter(Builder):
 
     def constant(self, value: Value) -> Any:
         """Return the number that every element of ``value`` is known to be; None if there is none."""
-        definition = self.definitions.get(value)
-        if definition is not None and definition.op.name == "broadcast":
-            definition = self.definitions.get(definition.operands[0])
-        return definition.params["value"] if definition is not None and definition.op.name == "const" else None
+        return constant_of(value, self.definitions)
 
     def equals(self, value: Value, constant: float) -> bool:
         """Return whether every element of ``value`` is known to be ``constant``; floating-point zeros of different sign
