@@ -54,8 +54,9 @@ class Failure:
 class Failures:
     """The failures of a call so far, by the names of the attempts, and how the call is traced.
 
-    ``rolls`` and ``follows_choices`` are options of the function. ``leaves_handlers``: errors of operations leave ``try``
-    statements that handle them, which is tried if no guard can decide whether one is raised; all attempts may be made anew then.
+    ``rolls`` and ``follows_choices`` are options of the function. ``leaves_handlers``: where an operation raises an
+    error in a ``try`` statement that handles it, the call ends with TraceError, which is tried if no guard can decide whether one
+    is raised; all attempts may be made anew then.
     ``ends_act``: a ``finally`` clause or the end of a ``with`` statement has an effect on the outside, or may suppress an
     exception, so it runs where an operation raises an error, too.
     ``defects`` are errors that may be this package's own. ``plain_loops``: the loops of functions without source whose trace as

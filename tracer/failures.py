@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from pullback.ir import Function, Instruction, Value
+from pullback.ir import Function, Instruction, Loc, Value
 from pullback.ir.core.lazy_imports import later
 from pullback.ir.interpret import interpret
 from pullback.ir.ops.control.regions import CheckFailed
 from pullback.ir.passes.hoist_guards import BEYOND
 from pullback.tracer.arrays.tree import TreeDef, unflatten
 from pullback.tracer.user_code.check_messages import Ran, range_message
+from pullback.tracer.user_code.clauses import NOT_HANDLED
+from pullback.tracer.user_code.errors import TraceError
 from pullback.tracer.user_code.source import line_text, shown
 from pullback.tracer.user_code.tracebacks import traceback_at
 
@@ -130,6 +132,8 @@ def located(failed: CheckFailed, message: str, location: str) -> Exception:
 
 
 def _located(failed: CheckFailed, message: str, file: str, line: int) -> Exception:
+    if failed.error == NOT_HANDLED:
+        return TraceError(message, Loc(file, line))
     kind = OverflowError if failed.error == BEYOND else getattr(builtins, failed.error, None) or getattr(np.linalg, failed.error)
     error: Exception = kind(message)
     if file:

@@ -184,10 +184,11 @@ class Frame:
     each with those from before. ``facts``: tags of
     values that are one of several, by their ids, each with the cases that are possible in this frame; ``tests``: in a root, what
     a test on tags proves; ``has_choices``: there are such values;
-    ``has_handlers``: in a root, functions have ``except`` clauses, of which a guard decides whether they run, unless errors of
-    operations leave them (``leaves_handlers``), and so for ``finally`` clauses and ``with`` statements if one has an
-    effect on the outside, or may suppress an exception (``ends_act``); ``unwritten``: the name of a function that runs although
-    its tests of identity are no calls of operators, or empty (see ``tracer/statements/choices.py``). ``raised``: in a root, the
+    ``has_handlers``: in a root, functions have ``except`` clauses, of which a guard decides whether they run, unless a call
+    ends with TraceError where they would (``leaves_handlers``), and so for ``finally`` clauses and ``with`` statements if one
+    has an effect on the outside, or may suppress an exception (``ends_act``); ``unwritten``: the name of a function that runs
+    although its tests of identity are no calls of operators, or empty (see ``tracer/statements/choices.py``). ``raised``: in
+    a root, the
     exceptions of the user's that checks raise with values, and ``raised_again``: those of bare ``raise`` statements
     (``tracer/statements/raising.py``). ``grows``: in a root, lists may be rows of arrays (see ``tracer/statements/growing.py``;
     None: the trace ends at the first one that has to be), ``has_lists``: rewritten functions made lists; ``nests``: lists of

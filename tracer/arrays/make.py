@@ -30,8 +30,8 @@ from pullback.tracer.arrays.strides import Strides, has_falling_strides, row_maj
 from pullback.tracer.arrays.tables import HOOKS, hook
 from pullback.tracer.arrays.traced import CAPTURED, Tagged, TracedArray, has_rows
 from pullback.tracer.user_code.array_libraries import library_of
-from pullback.tracer.user_code.check_messages import OUT_OF_BOUNDS
-from pullback.tracer.user_code.clauses import error_class, is_handled
+from pullback.tracer.user_code.check_messages import OUT_OF_BOUNDS, Limit
+from pullback.tracer.user_code.clauses import NOT_HANDLED, error_class, is_handled
 from pullback.tracer.user_code.errors import TraceError, refusal, user_loc
 from pullback.tracer.user_code.source import Site
 
@@ -235,8 +235,13 @@ def emit(op: str | Op, *operands: TracedArray, weak: str = "", **params: Any) ->
     """Append an instruction to the current frame; return its result, a tuple of results, or None for an op without results."""
     record = OPS[op] if isinstance(op, str) else op
     frame, loc = frame_of(*operands), user_loc()
-    if record.name == "check" and frame.root.has_handlers and _is_decided(operands[0], **params):
-        return None
+    if record.name == "check":
+        if frame.root.has_handlers and _is_handled(**params):
+            if frame.root.leaves_handlers:
+                operands, params = operands[:1], {"error": NOT_HANDLED, "message": _not_handled(**params)}
+            elif _is_decided(operands[0], **params):
+                return None
+        params["message"] = str(params["message"])
     if "dtype" in params:
         params["dtype"] = dtype_of(params["dtype"])
     values = [frame.lift(x, loc) for x in operands]
@@ -253,17 +258,25 @@ def emit(op: str | Op, *operands: TracedArray, weak: str = "", **params: Any) ->
     return arrays[0] if len(arrays) == 1 else arrays or None
 
 
-LIMITS = "a Python integer that", "cannot convert float to a 64-bit integer"
-"""How the messages of checks begin that fail for what Python computes and compiled code does not: an ``except`` clause, which
-Python does not run then, does not handle their errors."""
+def _is_handled(error: str, message: str, **_: Any) -> bool:
+    """Return whether an ``except`` clause of the user's handles the error of a check."""
+    kind = error_class(error)
+    return kind is not None and not isinstance(message, Limit) and is_handled(kind, frame_of().root.ends_act)
+
+
+def _not_handled(error: str, **_: Any) -> str:
+    """Return the message of the check in place of one whose error a clause handles that is not compiled."""
+    return f"{error} is raised here, which an except clause handles that is not compiled; {_TEST_BEFORE}"
+
+
+_TEST_BEFORE = "test the values before, outside the try statement"
 
 
 def _is_decided(holds: TracedArray, error: str, message: str, **_: Any) -> bool:
-    """Return whether a guard decides a check, which is not emitted then: an ``except`` clause of the user's handles its error.
-    The error is raised here if the check fails, or on the path of a ``try`` statement on which it does."""
+    """Return whether a guard decides a check whose error a clause handles, which is not emitted then. The error is raised here if
+    the check fails, or on the path of a ``try`` statement on which it does."""
     kind = error_class(error)
-    if kind is None or message.startswith(LIMITS) or not is_handled(kind, frame_of().root.ends_act):
-        return False
+    assert kind is not None
     if holds.shape:
         holds = emit("all", holds, axes=tuple(range(len(holds.shape))))
     statements = frame_of().root.try_statements
@@ -275,7 +288,7 @@ def _is_decided(holds: TracedArray, error: str, message: str, **_: Any) -> bool:
         raise failed
     what = f"an operation may raise {error}, which an except clause handles"
     try:
-        is_held = static(holds, bool, what, "test the values before, outside the try statement")
+        is_held = static(holds, bool, what, _TEST_BEFORE)
     except TraceError as refused:
         refused.wants_checks = True
         raise

@@ -15,10 +15,11 @@ from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten, unflatten
 from pullback.tracer.arrays.views import root_of
 from pullback.tracer.syntax.table import PREFIX, operator_called
+from pullback.tracer.user_code.check_messages import Limit
 from pullback.tracer.user_code.errors import TraceError
 
 ALIAS = "it is an element of a list that is sorted; write into a copy"
-NAN = "a list is sorted by keys that are not a number, whose order no comparison decides; replace them, or use np.argsort"
+NAN = Limit("a list is sorted by keys that are not a number, whose order no comparison decides; replace them, or use np.argsort")
 """The error of a program for NaN among keys: Python's order depends on its algorithm then."""
 _ITEMS = "a list of elements of several structures or types is sorted as values decide; make them alike"
 _KINDS = "a list is sorted by keys of several structures, or by arrays, as values decide; make the keys alike"

@@ -21,6 +21,7 @@ from pullback.tracer.arrays import tables, traced
 from pullback.tracer.arrays.make import emit, literal
 from pullback.tracer.arrays.mixed_numbers import Condition, as_condition
 from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.user_code.check_messages import Limit
 from pullback.tracer.user_code.ownership import is_own_file
 
 Bounds = tuple[float, float]
@@ -29,7 +30,9 @@ INF = math.inf
 ANY: Bounds = (-INF, INF)
 LEAST_ROOT_BEYOND = 2.0**512
 """The least float whose square exceeds all floats."""
-BECOMES_COMPLEX = "a negative number to a fractional power, which Python makes complex; write complex(x) ** y, or abs(x) ** y"
+BECOMES_COMPLEX = Limit(
+    "a negative number to a fractional power, which Python makes complex; write complex(x) ** y, or abs(x) ** y"
+)
 
 
 def error_text(operation: Callable[..., Any], *arguments: Any) -> str:

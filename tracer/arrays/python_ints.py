@@ -22,6 +22,7 @@ from pullback.tracer.arrays.make import emit, literal
 from pullback.tracer.arrays.mixed_numbers import Condition, is_mixed
 from pullback.tracer.arrays.python_floats import require
 from pullback.tracer.arrays.traced import TracedArray
+from pullback.tracer.user_code.check_messages import Limit
 
 Bounds = tuple[int, int]
 
@@ -36,7 +37,9 @@ ROOM = 2**62
 """Largest size of an int to which a loop adds such steps."""
 MAX_EXTENT = 2**48
 """Upper bound of any extent."""
-MESSAGE = "a Python integer that the function computes has more than 64 bits, which compiled code does not hold; use floats"
+MESSAGE = Limit(
+    "a Python integer that the function computes has more than 64 bits, which compiled code does not hold; use floats"
+)
 
 _takes_short: ContextVar[bool] = ContextVar("pullback_takes_short", default=True)
 

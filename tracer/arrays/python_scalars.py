@@ -16,6 +16,7 @@ from pullback.tracer.arrays.mixed_numbers import DTYPES, PYTHON
 from pullback.tracer.arrays.tables import hook, register_method
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.syntax.table import PREFIX, operator_called
+from pullback.tracer.user_code.check_messages import Limit
 from pullback.tracer.user_code.errors import TraceError
 
 
@@ -59,7 +60,7 @@ def integer(x: TracedArray, rounding: Callable[[Any], Any] = np.trunc) -> Traced
     emit("check", fits | (as_float == as_float), error="ValueError", message="cannot convert float NaN to integer")
     infinite: Any = np.abs(as_float) == np.inf
     emit("check", fits | ~infinite, error="OverflowError", message="cannot convert float infinity to integer")
-    emit("check", fits, error="OverflowError", message="cannot convert float to a 64-bit integer")
+    emit("check", fits, error="OverflowError", message=Limit("cannot convert float to a 64-bit integer"))
     return weak(result, "int", known=rounded)
 
 

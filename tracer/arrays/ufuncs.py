@@ -51,6 +51,7 @@ from pullback.tracer.arrays.python_scalars import settled_truth
 from pullback.tracer.arrays.tables import FUNCTIONS, HOOKS, METHODS, hook, register_method
 from pullback.tracer.arrays.traced import Tagged, TracedArray
 from pullback.tracer.arrays.views import update  # fmt: skip
+from pullback.tracer.user_code.check_messages import Limit
 from pullback.tracer.user_code.errors import TraceError
 from pullback.tracer.user_code.ownership import is_users_object
 
@@ -314,7 +315,7 @@ def apply(ufunc: np.ufunc, *xs: TracedArray, dtype: np.dtype[Any] | None = None,
         if op is None:
             raise TraceError(unsupported(ufunc))
         if ufunc is np.power and inner[0].kind == "i":
-            _refuse_negative_power(xs[1], operands[1])
+            _refuse_negative_power(xs[0], xs[1], operands[1])
         result = emit(op, *operands)
     results = result if isinstance(result, tuple) else (result,)
     cast_results = tuple(cast(r, d) for r, d in zip(results, outer, strict=True))
@@ -329,8 +330,12 @@ def _as_numbers(result: Any) -> Any:
     return copy_of(result) if result.is_cell else result
 
 
-def _refuse_negative_power(power: TracedArray, exponent: TracedArray) -> None:
-    message = "Integers to negative integer powers are not allowed."
+_NEGATIVE_POWER = "Integers to negative integer powers are not allowed."
+_BECOMES_FLOAT = Limit("a Python int to a negative power, which Python makes a float; write float(x) ** y")
+
+
+def _refuse_negative_power(base: TracedArray, power: TracedArray, exponent: TracedArray) -> None:
+    message = _BECOMES_FLOAT if base.weak and power.weak else _NEGATIVE_POWER
     if not exponent.size:
         return
     if power.literal is not None:
@@ -529,7 +534,7 @@ def _keep_int_exact(ufunc: np.ufunc, xs: Sequence[TracedArray], result: TracedAr
         return
     exact: TracedArray = call_ufunc(ufunc, *xs)
     keep_exact(ufunc, xs, exact, False, where)
-    message = f"a Python integer that takes the dtype {result.dtype} of a number on another path exceeds it; use int64"
+    message = Limit(f"a Python integer that takes the dtype {result.dtype} of a number on another path exceeds it; use int64")
     require(emit("eq", cast(as_numpys(result), np.int64), exact), "OverflowError", message, where)
     result.bounds = exact.bounds
 

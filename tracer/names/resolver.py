@@ -662,7 +662,7 @@ class Names:
         cells = [self._cell(closure[n], n) for n in code.co_freevars]
         self.loc = self.loc or Loc(code.co_filename, code.co_firstlineno)
         if catches(code) or (self.root.ends_act and code.co_exceptiontable):
-            self.root.has_handlers = not self.root.leaves_handlers
+            self.root.has_handlers = True
             if self.root.sizes is not None:
                 self.root.sizes.is_caught = True
         for deleted in deleted_globals(code):

@@ -29,9 +29,10 @@ from pullback.tracer.statements.growing import NEW, GrowingList, Rows
 from pullback.tracer.statements.raising import check
 from pullback.tracer.statements.structures import merged, spread
 from pullback.tracer.syntax.table import OPERATORS, PREFIX, operator
+from pullback.tracer.user_code.check_messages import Limit
 from pullback.tracer.user_code.errors import TraceError
 
-NAN = "a key of a dict or set is not a number, of which Python compares the objects; replace it"
+NAN = Limit("a key of a dict or set is not a number, of which Python compares the objects; replace it")
 """The error of a program for NaN among keys that values decide."""
 _KINDS = "keys of several types in a dict or set, as values decide; make the keys alike"
 _ORDER = "the order of a set whose elements values decide, which depends on their hashes; go over sorted(...) of it"

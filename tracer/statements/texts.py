@@ -9,6 +9,7 @@ A text is a tree of the values that it shows, as of the time when it was written
 from __future__ import annotations
 
 import operator
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,11 +22,13 @@ from pullback.tracer.arrays.descriptions import REFUSED
 from pullback.tracer.arrays.frame import current
 from pullback.tracer.arrays.make import cast
 from pullback.tracer.arrays.mixed_numbers import by_type, is_mixed, traced_tag
+from pullback.tracer.arrays.tables import HOOKS
 from pullback.tracer.arrays.traced import Tagged, TracedArray
 from pullback.tracer.arrays.tree import Container, flatten, register
 from pullback.tracer.statements.choices import Choice
 from pullback.tracer.syntax.table import operator as operator_
 from pullback.tracer.transforms.region import rebuild
+from pullback.tracer.user_code.clauses import is_caught
 from pullback.tracer.user_code.errors import TraceError
 from pullback.tracer.user_code.ownership import is_users
 
@@ -271,6 +274,26 @@ def texted(source: str, function: Any, *args: Any, **kwargs: Any) -> Any:
         args = (args[0], list(args[1]))
     makes_text = type(function) is str or called in (str, repr, format, ascii)
     if makes_text and called is not None and is_deferred(args, kwargs):
+        if called is operator.mod:
+            _check_whole(*args)
         return _of(called, source, args, kwargs)
     assert called is not None
     return called(*args, **kwargs)
+
+
+_CONVERSION = re.compile(r"%(\([^)]*\))?[#0\- +]*(\*|\d*)(?:\.(?:\*|\d*))?[hlL]?(.)")
+"""A conversion of a format for ``%``: its key, width and kind."""
+
+
+def _check_whole(template: Any, shown: Any) -> None:
+    """Emit the checks that the floats which a ``%`` format shows as whole numbers are finite, in a ``try`` statement, which may
+    handle that they are not."""
+    frame = current()
+    if frame is None or type(template) is not str or not is_caught(frame.root.ends_act):
+        return
+    conversions = [m.groups() for m in _CONVERSION.finditer(template) if m[3] != "%"]
+    values = shown if type(shown) is tuple else (shown,)
+    if len(values) == len(conversions) and not any(key or width == "*" for key, width, _ in conversions):
+        for x, (*_, kind) in zip(values, conversions, strict=True):
+            if kind in "diu" and isinstance(x, TracedArray) and not x.shape and x.dtype.kind == "f":
+                HOOKS["as_int"](x)

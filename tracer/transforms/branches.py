@@ -25,6 +25,7 @@ from pullback.tracer.arrays.value_extents import capacity_for, largest, most_gro
 from pullback.tracer.arrays.views import written_in
 from pullback.tracer.trace import check_leaf
 from pullback.tracer.transforms.region import Region, follow, rebuild
+from pullback.tracer.user_code.check_messages import Limit
 from pullback.tracer.user_code.errors import TraceError, user_loc
 from pullback.tracer.user_code.ownership import is_users
 from pullback.tracer.user_code.source import shown
@@ -323,7 +324,8 @@ class Ragged:
             x = emit("slice", x, start=start, step=step, shape=(kept, *x.shape[1:]))
         else:
             fits = emit("le", rows, number_of_extent(capacity))
-            emit("check", fits, error="ValueError", message=f"the carry of {loop} becomes longer than its first iteration says")
+            message = Limit(f"the carry of {loop} becomes longer than its first iteration says")
+            emit("check", fits, error="ValueError", message=message)
         return [emit("slice_set", self.inside, x, start=start, step=step), rows]
 
 

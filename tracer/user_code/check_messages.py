@@ -13,6 +13,12 @@ OUT_OF_RANGE = "an index is out of bounds for axis"
 OUT_OF_BOUNDS = "a Python integer is out of bounds for"
 """Prefixes of the messages of such checks."""
 
+
+class Limit(str):
+    """The message of a check that fails for what Python computes and compiled code does not. An ``except`` clause, which Python
+    does not run then, does not handle its error."""
+
+
 Ran = Mapping[Value, tuple[Instruction, Sequence[Any], Any]]
 """For each value of a run, the instruction that defines it, its operands and the value."""
 

@@ -21,6 +21,8 @@ Path = tuple[str, ...]
 """The name by which a clause refers to a class, with its attributes: ``("np", "linalg", "LinAlgError")``."""
 
 _LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FAST", "LOAD_FAST_CHECK")
+NOT_HANDLED = "TraceError"
+"""The ``error`` of a check whose exception a clause handles in Python, but not in the program."""
 SUPPRESSES = "suppress"
 """The name of the context manager that suppresses exceptions."""
 _MATCHES = ("CHECK_EXC_MATCH", "CHECK_EG_MATCH")

@@ -176,9 +176,46 @@ def slope_of_rows(x: Array) -> Any:
         return 0.0
 
 
-def test_where_no_path_can_be_taken_the_error_is_raised() -> None:
-    """As in a row of ``pb.vmap`` in the ``try`` statement."""
+def test_a_row_of_a_batch_in_a_statement() -> None:
     assert pb.jit(slope_of_rows)(np.array([1.0, 3.0, 2.0])) == 0.5
+
+
+def sum_of_inverses(x: Array, k: int) -> Any:
+    try:
+        return pb.fori_loop(0, 3, lambda i, s: s + 1.0 / float(x[i]), 0.0)
+    except ZeroDivisionError:
+        return -1.0
+
+
+def of_an_unbound_variable(x: Array, k: int) -> Any:
+    r = 0.5
+    try:
+        bounds: Any = None
+        del bounds
+        r += x[k]
+    except IndexError:
+        if r < x[0] and x[1] <= bounds[1]:  # noqa: F821
+            r = 2.0
+        print("%.2f" % (0.5 * x[0]))
+    return r
+
+
+@pytest.mark.parametrize(
+    "function, held, fails, error",
+    [
+        (sum_of_inverses, (ONES.repeat(2), 0), (ZERO.repeat(2), 0), "ZeroDivisionError"),
+        (of_an_unbound_variable, (ONES, 1), (ZERO, 4), "IndexError"),
+    ],
+)
+def test_where_no_path_can_be_taken_a_call_with_the_error_is_refused(
+    function: Callable[..., Any], held: tuple[Any, ...], fails: tuple[Any, ...], error: str
+) -> None:
+    """As in a body of ``pb.fori_loop`` in the ``try`` statement, whose clause would otherwise not run."""
+    compiled = pb.jit(function)
+    for _ in range(2):
+        assert bare_text(compiled(*held)) == bare_text(function(*held))
+        with pytest.raises(pb.TraceError, match=rf"test_handlers.py:\d+: {error} is raised here, which an except clause handles"):
+            compiled(*fails)
 
 
 def test_clauses_of_an_instruction() -> None:
@@ -563,3 +600,69 @@ def test_no_clause_handles_that_an_int_has_more_than_64_bits() -> None:
     assert compiled(np.int64(3)) == shifted(3)
     with pytest.raises(OverflowError, match="more than 64 bits"):
         compiled(np.int64(9))
+
+
+def to_a_fraction(p: float) -> Any:
+    try:
+        return (-p) ** 0.5
+    except ValueError:
+        return -1.0
+
+
+def to_a_negative_int(p: float) -> Any:
+    try:
+        return 2 ** -int(p)
+    except ValueError:
+        return -1.0
+
+
+def sorted_numbers(p: float) -> Any:
+    values = [p, 1.0, 2.0]
+    try:
+        values.sort()
+    except ValueError:
+        return -1.0
+    return values[0]
+
+
+@pytest.mark.parametrize(
+    "function, held, fails, message",
+    [
+        (to_a_fraction, -4.0, 4.0, "which Python makes complex"),
+        (to_a_negative_int, -3.0, 3.0, "which Python makes a float"),
+        (sorted_numbers, 3.0, math.nan, "whose order no comparison decides"),
+    ],
+)
+def test_no_clause_handles_what_is_no_error_in_python(function: Any, held: float, fails: float, message: str) -> None:
+    compiled = pb.jit(function)
+    for _ in range(2):
+        assert compiled(held) == function(held)
+        with pytest.raises(ValueError, match=message):
+            compiled(fails)
+
+
+def of_whole_numbers(p: float) -> Any:
+    try:
+        return "%s %5.1f %d" % (p, p, p)  # noqa: UP031
+    except (OverflowError, ValueError) as error:
+        return type(error).__name__, str(error)
+
+
+def printed_whole_numbers(p: float) -> Any:
+    level = 0
+    for k in range(3):
+        try:
+            if k > p - 2.0:
+                print("%d" % (k / p))  # noqa: UP031
+        except OverflowError:
+            level += 1
+    return level
+
+
+@pytest.mark.parametrize("function", [of_whole_numbers, printed_whole_numbers])
+def test_floats_in_formats_of_whole_numbers(function: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    compiled = pb.jit(function)
+    for p in (1.5, math.inf, -math.inf, 1e-320, math.nan, -7.5):
+        (expected, _), shown = outcome(function, (p,)), capsys.readouterr().out
+        (actual, _), printed = outcome(compiled, (p,)), capsys.readouterr().out
+        assert (bare_text(actual), printed) == (bare_text(expected), shown)

@@ -17,6 +17,7 @@ from pullback.tracer.arrays.make import as_traced, cast, emit, expand, full
 from pullback.tracer.arrays.tables import implements
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.functions.numpy.linalg.solve import adjoint, in_double, real_dtype, result_dtype, square, transposed
+from pullback.tracer.user_code.check_messages import Limit
 from pullback.tracer.user_code.errors import TraceError
 
 EigResult: Any = type(np.linalg.eig(np.ones((1, 1))))
@@ -106,7 +107,8 @@ def least_squares(
     solution = inverse @ b
     residuals = full((0,), 0, real_dtype(a.dtype))
     if m > n:
-        emit("check", rank == n, error="LinAlgError", message="lstsq of dependent columns cannot be compiled; use np.linalg.pinv")
+        message = Limit("lstsq of dependent columns cannot be compiled; use np.linalg.pinv")
+        emit("check", rank == n, error="LinAlgError", message=message)
         residuals = xp.sum(xp.abs(b - a @ solution) ** 2, axis=0)
     return solution, residuals, rank, singular_values(a)
 

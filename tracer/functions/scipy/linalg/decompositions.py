@@ -19,6 +19,7 @@ from pullback.tracer.functions.numpy.linalg import decompositions as spectral
 from pullback.tracer.functions.numpy.linalg import solve as linalg
 from pullback.tracer.functions.numpy.linalg.solve import adjoint, conjugate
 from pullback.tracer.functions.scipy.linalg.arguments import common_batch, finite, of_lapack, rectangle, scipy_twin, square_matrix
+from pullback.tracer.user_code.check_messages import Limit
 from pullback.tracer.user_code.errors import TraceError
 
 # eigenvalues
@@ -292,7 +293,8 @@ def orth(A: Any, rcond: Any = None) -> TracedArray:
 
 def _check_full_rank(x: TracedArray, s: TracedArray, rcond: Any, name: str) -> None:
     scale = np.finfo(s.dtype).eps * max(x.shape[-2:]) if rcond is None else rcond
-    message = f"scipy.linalg.{name} of a matrix of lower rank cannot be compiled: the shape of the result depends on it; use svd"
+    reason = "the shape of the result depends on it; use svd"
+    message = Limit(f"scipy.linalg.{name} of a matrix of lower rank cannot be compiled: {reason}")
     emit("check", s > xp.max(s, axis=-1, keepdims=True, initial=0) * scale, error="LinAlgError", message=message)
 
 
