@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
+
 from pullback.tracer.arrays.frame import Frame, current
 from pullback.tracer.arrays.mixed_numbers import result_of
 from pullback.tracer.arrays.object_results import ObjectResult, is_object_result
@@ -28,6 +30,7 @@ from pullback.tracer.arrays.tree import (
     bare,
     children_of,
     container_of,
+    element_key,
     is_stand_in,
     real_class,
     register,
@@ -87,7 +90,8 @@ def _fill_deque(target: Any, contents: Any) -> None:
 
 
 def _fill_set(target: Any, contents: Any) -> None:
-    target.intersection_update(contents)
+    keys = set(map(element_key, contents))
+    target.difference_update([x for x in target if element_key(x) not in keys])  # an equal one may have another type
     for x in contents:  # in the order in which they were added
         target.add(x)
 
@@ -151,7 +155,9 @@ def _made_empty(value: Keyed) -> Callable[[], Any]:
 
 def _is_plain(x: Any) -> bool:
     """Return whether an element of a set is the same in a trace."""
-    return x is None or type(x) in (bool, int, float, complex, str, bytes) or (type(x) is tuple and all(map(_is_plain, x)))
+    if type(x) is tuple:
+        return all(map(_is_plain, x))
+    return x is None or type(x) in (bool, int, float, complex, str, bytes) or isinstance(x, np.generic)
 
 
 def _same(value: Any) -> Any:

@@ -236,6 +236,8 @@ def _flattened_node(x: Any, first: int) -> tuple[NodeOf, Inside] | None:
         take: Any = _as_array if library_of(kind) is None else _labelled
     elif kind in (OrderedDict, defaultdict):
         take = _mapping
+    elif kind is set:
+        take = _elements
     elif kind in NAMESPACES and is_tree(x):
         take = _attributes
     elif x.__class__ is kind and (container := container_of(kind)) is not None:
@@ -266,6 +268,10 @@ def _as_array(x: Any) -> tuple[tuple[Any, ...], None]:
 
 def _attributes(x: Any) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     return tuple(vars(x).values()), tuple(vars(x))
+
+
+def _elements(x: Any) -> tuple[tuple[()], tuple[Any, ...]]:
+    return (), tuple(x)
 
 
 def _mapping(x: Any) -> tuple[tuple[Any, ...], Any]:

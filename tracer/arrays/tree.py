@@ -206,6 +206,13 @@ def is_stand_in(kind: type) -> bool:
     return _STAND_IN in vars(kind)
 
 
+def element_key(value: Any) -> Any:
+    """Return a key of an element of a set, which is not equal to that of an equal element of another type."""
+    if type(value) is tuple:
+        return tuple, tuple(map(element_key, value))
+    return type(value), repr(value) if isinstance(value, float | complex) else value
+
+
 def static_key(value: Any, by_identity: bool = True) -> Any:
     """Return a key that is equal for equal static values. Raises TraceError for a value that cannot be hashed.
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pullback.tracer.arrays.traced import UNREAD, Elements
-from pullback.tracer.names.guards import Guard, Read, container_key, float_count, item_of, plain_key
+from pullback.tracer.names.guards import Guard, Read, container_key, float_count, item_of, plain_key, set_key
 from pullback.tracer.names.reader import Reader
 from pullback.tracer.user_code.errors import TraceError
 
@@ -113,7 +113,7 @@ def _copied(names: Reader, value: Any, read: Read, describe: str) -> Any:
 
 def mutable(names: Reader, value: Any, read: Read, describe: str) -> Any:
     """Return the trace's copy of a set, or of mutable bytes or numbers, guarded by its contents."""
-    inside: Any = frozenset if isinstance(value, set) else tuple
+    inside: Any = set_key if isinstance(value, set) else tuple
     names.check(lambda: (type(read()), inside(read())), (type(value), inside(value)), describe)
     if isinstance(value, set):
         known = names.container(value, read, describe)
@@ -145,8 +145,8 @@ def _is_plain(value: Any) -> bool:
 
 
 def _is_fixed(value: Any) -> bool:
-    """Return whether an element of a set is a plain value, or a tuple of them."""
-    return _is_plain(value) or (type(value) is tuple and all(map(_is_fixed, value)))
+    """Return whether an element of a set is a plain value or a scalar of NumPy, or a tuple of them."""
+    return _is_plain(value) or isinstance(value, np.generic) or (type(value) is tuple and all(map(_is_fixed, value)))
 
 
 def same_items(a: Any, b: Any) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 from pullback.ir.core.device_arrays import Remote
 from pullback.ir.shapes.symbolic_arrays import is_masked
 from pullback.tracer.arrays.frame import digest
-from pullback.tracer.arrays.tree import leaf_key, static_key
+from pullback.tracer.arrays.tree import element_key, leaf_key, static_key
 
 Read = Callable[[], Any]
 
@@ -131,6 +131,11 @@ def container_key(value: Any) -> Any:
         keys = tuple(value)
         return type(value), keys if all(type(k) is str for k in keys) else static_key(keys)
     return type(value), len(value)
+
+
+def set_key(value: Any) -> Any:
+    """Return a key of the elements of a set."""
+    return frozenset(map(element_key, value))
 
 
 def plain_key(value: Any) -> Any:
