@@ -195,7 +195,7 @@ class Fill:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StoredPlace:
     """A place of a kind outside, ``key`` of what ``owner()`` returns, to which a call stores. ``is_decided``: values decide
-    whether it does."""
+    whether it does. ``since``: see ``Place``; None if values decide it."""
 
     kind: PlaceKind
     owner: Callable[[], Any]
@@ -203,16 +203,21 @@ class StoredPlace:
     describe: str
     is_deleted: bool
     is_decided: bool
+    since: int | None
 
-    def store(self, owner: Any, value: Any) -> None:
-        """Store a value, or delete what is there. Where values decide it, ``value`` is whether they do, and the value."""
-        if self.is_decided:
-            is_stored, value = value
-            if not is_stored:
-                return
-        if self.is_deleted:
+    def in_order(self, content: Any) -> int:
+        """Return since when the place holds what a call stores there."""
+        return content[0] if self.since is None else self.since
+
+    def store(self, owner: Any, content: Any) -> None:
+        """Store a value, or delete what is there. ``content``: since when, if values decide that, whether they decide that it is
+        stored, if they do, and the value."""
+        *decided, value = content if self.is_decided or self.since is None else (content,)
+        if self.is_decided and not decided[-1]:
+            return
+        if self.is_deleted or (self.in_order(content) % 2 and self.kind.holds(owner, self.key)):
             self.kind.delete(owner, self.key)
-        else:
+        if not self.is_deleted:
             self.kind.write(owner, self.key, value)
 
 
@@ -284,8 +289,16 @@ class Stores:
         owners = [target.owner() for target in self.places]
         for fill, items in zip(self.fills, contents[:count], strict=True):
             fill.of.fill(objects[fill.index], items)
-        for target, owner, value in zip(self.places, owners, contents[count:], strict=True):
-            target.store(owner, value)
+        places = list(zip(self.places, owners, contents[count:], strict=True))
+        if self._has_new:
+            places.sort(key=lambda x: x[0].in_order(x[2]))
+        for target, owner, content in places:
+            target.store(owner, content)
+
+    @cached_property
+    def _has_new(self) -> bool:
+        """Whether calls store to places that hold nothing before."""
+        return any(target.since != 0 for target in self.places)
 
 
 def _with_attributes(copy: Any, record: Mutable) -> Any:
@@ -294,9 +307,11 @@ def _with_attributes(copy: Any, record: Mutable) -> Any:
 
 
 def _content_of(target: Place) -> Any:
-    """Return what a call stores in a place, with whether it does if values decide that."""
+    """Return what a call stores in a place, with since when, and whether it does, if values decide these."""
     value = None if target.stored is DELETED else target.stored
-    return value if target.is_stored is True else (target.is_stored, value)
+    since = () if isinstance(target.since, int) else (target.since,)
+    is_stored = () if target.is_stored is True else (target.is_stored,)
+    return (*since, *is_stored, value) if since or is_stored else value
 
 
 def items_in(copy: Any) -> Any:
@@ -671,7 +686,7 @@ class ContainersOfCall:
             places=tuple(
                 StoredPlace(
                     kind=p.kind, owner=p.owner, key=p.key, describe=p.describe, is_deleted=p.stored is DELETED,
-                    is_decided=p.is_stored is not True,
+                    is_decided=p.is_stored is not True, since=p.since if isinstance(p.since, int) else None,
                 )
                 for p in places
             ),

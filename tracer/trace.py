@@ -61,6 +61,7 @@ from pullback.tracer.failures import ErrorTemplate, exception_of
 from pullback.tracer.names.call_objects import serving
 from pullback.tracer.names.guard_code import Watch, native
 from pullback.tracer.names.guards import Guard
+from pullback.tracer.names.places import presence
 from pullback.tracer.names.proxies import Outside
 from pullback.tracer.names.resolver import Names, is_filled
 from pullback.tracer.names.side_effects import line_by_line
@@ -445,6 +446,8 @@ def _copied(
 
 def _results(frame: Frame, result: Any, names: Names) -> tuple[Stores | None, TreeDef, list[Any]]:
     """Return what the function stores, the structure of its result, and the leaves of both."""
+    for target in names.places.ordered():
+        names.check(presence(target.kind, target.owner, target.key), True, f"whether there is {target.describe}")
     written = frame.stores.stores(result, names.places.changed(), names.outside_arrays(), names.objects_of_call())
     if written is None:
         results, out_tree = flatten(with_lists(result, {}), static_numbers=True)

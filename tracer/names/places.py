@@ -5,25 +5,30 @@ stored. Its last value is a result of the trace, and a call that succeeds stores
 Python's error in the trace, at its line, so that no store of a call fails.
 
 In a block of a branch or loop that values decide, the places to which it stores are variables of the block: the content of each,
-and whether something was stored there (``is_stored``), which is a result of the trace where values decide it.
+and whether something was stored there (``is_stored``), which is a result of the trace where values decide it. So is the order
+in which attributes that an object does not have get there (``since``).
 """
 
 from __future__ import annotations
 
 import threading
 from argparse import Namespace
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from pullback.tracer.arrays.frame import Frame, current
+from pullback.tracer.arrays.make import as_traced, cast, emit, literal
 from pullback.tracer.arrays.traced import Keyed, TracedArray, has_rows
 from pullback.tracer.arrays.tree import flatten
 from pullback.tracer.arrays.views import may_be_one
 from pullback.tracer.names.guards import Read
 from pullback.tracer.user_code.errors import Restart, TraceError, user_loc
+from pullback.tracer.user_code.ownership import attribute_names
 
 AS_BEFORE = object()
 """The content of a place to which nothing was stored."""
@@ -33,10 +38,12 @@ DELETED = object()
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceKind:
-    """A kind of places: ``write(owner, key, value)`` stores a value, ``delete(owner, key)`` removes the one that is there."""
+    """A kind of places: ``write(owner, key, value)`` stores a value, ``delete(owner, key)`` removes the one that is there, and
+    ``holds(owner, key)`` returns whether there is one."""
 
     write: Callable[[Any, Any, Any], None]
     delete: Callable[[Any, Any], None]
+    holds: Callable[[Any, Any], bool]
 
 
 def _write_attribute(owner: Any, name: str, value: Any) -> None:
@@ -57,12 +64,25 @@ _LIBRARY_CLASSES = (object, SimpleNamespace, Namespace, threading.local)
 _PLAIN_SETTERS: tuple[Any, ...] = tuple(kind.__setattr__ for kind in _LIBRARY_CLASSES)
 _PLAIN_DELETERS: tuple[Any, ...] = tuple(kind.__delattr__ for kind in _LIBRARY_CLASSES)
 
-ATTRIBUTE = PlaceKind(write=_write_attribute, delete=_delete_attribute)
-CLASS_ATTRIBUTE = PlaceKind(write=type.__setattr__, delete=type.__delattr__)
-GLOBAL = PlaceKind(write=dict.__setitem__, delete=dict.__delitem__)
+def _has_content(cell: Any, key: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+ATTRIBUTE = PlaceKind(
+    write=_write_attribute, delete=_delete_attribute, holds=lambda owner, name: name in attribute_names(owner)
+)  # fmt: skip
+CLASS_ATTRIBUTE = PlaceKind(
+    write=type.__setattr__, delete=type.__delattr__, holds=lambda kind, name: name in vars(kind)
+)  # fmt: skip
+GLOBAL = PlaceKind(write=dict.__setitem__, delete=dict.__delitem__, holds=dict.__contains__)
 CELL = PlaceKind(
-    write=lambda cell, key, value: setattr(cell, "cell_contents", value), delete=lambda cell, key: delattr(cell, "cell_contents")
-)
+    write=lambda cell, key, value: setattr(cell, "cell_contents", value),
+    delete=lambda cell, key: delattr(cell, "cell_contents"), holds=_has_content,
+)  # fmt: skip
 
 
 def arrays_of(value: Any) -> list[TracedArray]:
@@ -87,6 +107,8 @@ class Place:
     ``before`` returns what it reads there before it stores. It raises AttributeError, KeyError or ValueError if there is nothing.
     ``stored``: what was stored there last, and ``is_stored``: whether something was, True, False or a traced bool.
     ``is_variable``: blocks that values decide store there. ``arrays_stored``: the arrays that were stored.
+    ``is_new``: there is nothing before the call. ``since``: an int, maybe a traced one, that is greater than those of the places
+    of the owner that hold something since before, and odd where what was there was deleted; 0 where it is there from before.
     """
 
     may_be_absent = True
@@ -98,6 +120,13 @@ class Place:
         self.is_stored: Any = False
         self.is_variable = False
         self.arrays_stored: list[TracedArray] = []
+        self.since: Any = 0
+        self.is_new = self.may_be_absent and not self.holds()
+
+    def holds(self) -> bool:
+        """Return whether there is something outside."""
+        is_there: bool = presence(self.kind, self.owner, self.key)()
+        return is_there
 
     def was_there(self) -> bool:
         """Return whether there was something before the function."""
@@ -149,13 +178,48 @@ class Place:
             return []
         return [x for x in arrays_of(self._before()) if not any(may_be_one(x, y) for y in self.arrays_stored)]
 
-    def state(self) -> tuple[Any, Any]:
-        """Return what is stored there, and whether something is."""
-        return self.stored, self.is_stored
+    def state(self) -> State:
+        """Return what is stored there, whether something is, and since when."""
+        return self.stored, self.is_stored, self.since
 
-    def set_state(self, state: tuple[Any, Any]) -> None:
+    def set_state(self, state: State) -> None:
         """Set what ``state`` returned."""
-        self.stored, self.is_stored = state
+        self.stored, self.is_stored, self.since = state
+
+    def added(self, others: Sequence[Place]) -> Any:
+        """Return since when something is there if it is stored now. ``others``: the places of the owner."""
+        if self.stored is DELETED:
+            return _after(others, 1)
+        if self.is_stored is True or not self.is_new:
+            return self.since
+        since = _after(others, 0)
+        return since if self.is_stored is False else _whole("select", self.is_stored, self.since, since)
+
+
+State = tuple[Any, Any, Any]
+
+
+def _after(places: Sequence[Place], parity: int) -> Any:
+    """Return an int after those since which places hold something."""
+    last: Any = 0
+    for target in places:
+        since = target.since
+        is_known = isinstance(last, int) and isinstance(since, int)
+        last = max(last, since) if is_known else _whole("maximum", last, since)
+    odd = last | 1 if isinstance(last, int) else _whole("bitor", last, 1)
+    return odd + 1 + parity if isinstance(odd, int) else _whole("add", odd, 1 + parity)
+
+
+def _whole(op: str, *operands: Any) -> TracedArray:
+    """Return the result of an op on ints, a Python int that is not checked."""
+    xs = [as_traced(x) if isinstance(x, bool) or not isinstance(x, int) else literal(x, np.int64) for x in operands]
+    result: TracedArray = emit(op, *(x if x.dtype.kind == "b" else cast(x, np.int64) for x in xs))
+    result.weak, result.bounds = "int", (0, MOST_STORES)
+    return result
+
+
+MOST_STORES = 2**40
+"""Bound of the numbers of stores to new places in a call."""
 
 
 class VariablePlace(Place):
@@ -248,11 +312,28 @@ class IsStored:
         self.of.is_stored = value
 
 
-Saved = Mapping[Place, tuple[Any, Any]]
+class Since:
+    """Since when a place holds something, as a cell."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: Place) -> None:
+        self.of = of
+
+    @property
+    def cell_contents(self) -> Any:
+        return self.of.since
+
+    @cell_contents.setter
+    def cell_contents(self, value: Any) -> None:
+        self.of.since = value
+
+
+Saved = Mapping[Place, State]
 """The states of places."""
 
 
-_UNSTORED = AS_BEFORE, False
+_UNSTORED = AS_BEFORE, False, 0
 
 
 class Places:
@@ -277,6 +358,16 @@ class Places:
         """Return the places that are attributes of an object."""
         return [target for key, target in self._places.items() if key[0] == id(owner)]
 
+    def on_in_order(self, owner: Any) -> list[Place]:
+        """Return the attributes of an object to which something was stored, new ones in the order in which they got there. Raises
+        TraceError if values decide it."""
+        places = self.on(owner)
+        undecided = [target for target in places if not isinstance(target.since, int)]
+        if undecided:
+            what = f"the order in which {undecided[0].describe} and other attributes are stored"
+            raise TraceError(f"values decide {what}; store to them on all paths")
+        return sorted(places, key=lambda target: target.since)
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing was stored."""
@@ -287,7 +378,10 @@ class Places:
         self._refuse_here(make)
         if (id(owner), key) not in self._places:
             self._places[id(owner), key] = make()
-        self._places[id(owner), key].cell_contents = value
+        target = self._places[id(owner), key]
+        if value is not DELETED:
+            target.since = target.added(self.on(owner))
+        target.cell_contents = value
 
     def _refuse_here(self, make: Callable[[], Place]) -> None:
         frame = current()
@@ -313,6 +407,16 @@ class Places:
         """Return the places that have other contents than before the function."""
         stored = [target for target in self.all() if target.stored is not AS_BEFORE and target.is_stored is not False]
         return [target for target in stored if target.stored is not DELETED or target.was_there()]
+
+    def ordered(self) -> list[Place]:
+        """Return the places that held something before, and in whose owners others may come before them in a call in which they
+        do not."""
+        by_owner: dict[int, list[Place]] = {}
+        for (owner, _), target in self._places.items():
+            by_owner.setdefault(owner, []).append(target)
+        several = [places for places in by_owner.values() if len(places) > 1]
+        with_order = [places for places in several if any(t.is_new or not isinstance(t.is_stored, bool) for t in places)]
+        return [target for places in with_order for target in places if target.may_be_absent and not target.is_new]
 
     def variables(self) -> list[Place]:
         """Return the places that are variables of the blocks of statements that values decide."""
@@ -359,6 +463,11 @@ class Places:
 
     def clear(self) -> None:
         self._places.clear()
+
+
+def presence(kind: PlaceKind, owner: Read, key: Any) -> Read:
+    """Return a function that returns whether a place holds something."""
+    return lambda: kind.holds(owner(), key)
 
 
 def refusal(describe: str, frame: Frame) -> TraceError:

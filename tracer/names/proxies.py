@@ -304,7 +304,10 @@ class OutsideObject(Outside):
         real, names = self._real, self._names
         guard_attributes(names, real)
         own = dict.fromkeys(attribute_names(real))
-        own |= dict.fromkeys([target.key for target in names.places.on(real)])
+        for stored in names.places.on_in_order(real):
+            if stored.since % 2:
+                own.pop(stored.key, None)
+            own[stored.key] = None
         values: dict[str, Any] = {}
         for name in own:
             target = names.places.get(real, name)

@@ -10,7 +10,7 @@ from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.traced import Keyed, Listed, Tagged, TracedArray, has_rows
 from pullback.tracer.arrays.tree import flatten
 from pullback.tracer.arrays.views import root_of
-from pullback.tracer.names.places import Content, IsStored, Place, VariablePlace
+from pullback.tracer.names.places import Content, IsStored, Place, Since, VariablePlace
 from pullback.tracer.statements.containers import State, bound_outside
 from pullback.tracer.statements.unbound import UNBOUND
 from pullback.tracer.syntax.sole_names import Names
@@ -52,8 +52,9 @@ class Variables:
                 self.cells[k] = CellType()
         for target in places:
             self.places[len(self.cells)] = target
-            self.cells += [Content(target), IsStored(target)]
-            self.names = (*self.names, f"the content of {target.describe}", f"whether {target.describe} is stored")
+            self.cells += [Content(target), IsStored(target), Since(target)]
+            of = target.describe
+            self.names = (*self.names, f"the content of {of}", f"whether {of} is stored", f"since when there is {of}")
 
     def read(self) -> list[Any]:
         """Return the contents of the variables, with ``UNBOUND`` for a variable without one."""

@@ -136,7 +136,8 @@ class ContainerArguments:
         for value, copy, _ in pairs:
             self._fill(value, copy)
         for target in self._places.changed_since(self._stored):
-            target.set_state((self.converted(target.stored), self.converted(target.is_stored)))
+            stored, is_stored, since = target.state()
+            target.set_state((self.converted(stored), self.converted(is_stored), self.converted(since)))
         for copy in self._changed_outside():
             self._converted.setdefault(id(copy), (copy, copy))
             self._fill(copy, copy)
