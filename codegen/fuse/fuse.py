@@ -25,6 +25,7 @@ from pullback.codegen.fuse.boundaries import boundary
 from pullback.codegen.fuse.clusters import Cluster, Order
 from pullback.codegen.fuse.flatten_batches import flatten_batches
 from pullback.codegen.fuse.grouping import Grouping
+from pullback.codegen.fuse.interchange import interchange_loops
 from pullback.codegen.fuse.matmul_fusion import read_masks
 from pullback.codegen.fuse.read_offsets import Reads
 from pullback.codegen.fuse.rematerialize import Graph, Rematerialization, Use, join_decisions
@@ -126,6 +127,8 @@ def fuse_with_decisions(function: Function, target: str = "cpu", written: Contai
         replace(i, regions=tuple(region(block, i) for block in i.regions)) if i.regions else i for i in prepared.instructions
     ]
     grouped = replace(prepared, body=replace(prepared.body, instructions=tuple(instructions)))
+    if target == "cpu":
+        grouped = interchange_loops(grouped)
     kernels = _Kernels(Grouping(grouped, target, [p for k, p in enumerate(grouped.parameters) if k in written]).run())
     return Fused(kernels.run(), (kernels, *inside))
 

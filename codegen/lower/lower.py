@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pullback.codegen.cuda.schedule.loops_into_kernels import loops_into_kernels
 from pullback.codegen.kernels.groups.registry import group_draft
 from pullback.codegen.kernels.groups.rows import read_in_step
+from pullback.codegen.kernels.ops.elementwise_scan import elementwise_scan_kernel
 from pullback.codegen.kernels.ops.registry import op_kernel, takes_strided
 from pullback.codegen.lower.block import BlockLowering
 from pullback.codegen.lower.control_flow import lower_scan, lower_switch, lower_while
@@ -28,7 +29,7 @@ from pullback.ir.ops.array.create import DefineExtent
 from pullback.ir.ops.array.index import Place, Scatter
 from pullback.ir.ops.array.reindex import Reindex
 from pullback.ir.ops.control.host import Host
-from pullback.ir.ops.control.loops import Scan, StackLength, Switch, While
+from pullback.ir.ops.control.loops import ElementwiseScan, Scan, StackLength, Switch, While
 from pullback.ir.ops.control.regions import Group
 from pullback.ir.ops.program import launch
 
@@ -80,6 +81,11 @@ class Lowering(BlockLowering):
                 self.launch(b, instruction, draft, instruction.operands, over=over)
             case Switch():
                 lower_switch(self, b, instruction)
+            case ElementwiseScan():
+                over = self.continued(instruction)
+                places = {instruction.results.index(r): instruction.operands.index(v) for r, v in over.items()}
+                draft = elementwise_scan_kernel(instruction, tuple(self.layout(v) for v in instruction.operands), places)
+                self.launch(b, instruction, draft, instruction.operands, over=over)
             case Scan():
                 lower_scan(self, b, instruction)
             case While():
@@ -113,6 +119,19 @@ class Lowering(BlockLowering):
                 self.launch(b, instruction, draft, instruction.operands, operands, {instruction.result: base} if in_place else {})
                 if draft.updates_first and not in_place:
                     self.log_copy(b, base)
+
+    def continued(self, instruction: Instruction) -> dict[Value, Value]:
+        """Return the results of an elementwise scan that are written over their initial values: each element is read before it is
+        written."""
+        held = Counter(self.holder(v) for v in instruction.operands)
+        first = instruction.op.first(instruction.params)  # type: ignore[attr-defined]
+        operand_of: dict[Value, Value] = {}
+        for result, operand in zip(instruction.results, instruction.operands[first:], strict=False):
+            is_alone = held[self.holder(operand)] == 1 and operand.type == result.type and bool(operand.type.shape)
+            is_free = self.is_last_use(operand, ()) and not self.is_home_free(result)
+            if is_alone and (is_free or self.may_overwrite(result, operand)):
+                operand_of[result] = operand
+        return operand_of
 
     def update_of(self, instruction: Instruction) -> Instruction | None:
         """Return the update in place of which a group computes the value, in memory that nothing else reads or writes until then;

@@ -209,7 +209,7 @@ class _ChunkedLoop:
             shift = self.shift(cost, count)
         chunks = b.raw_shl(self.constant(1), shift)
         size = b.raw_shr(b.add(count, b.sub(chunks, self.constant(1))), shift)
-        if not any(k.regions for k in self.i.regions[0].instructions):
+        if not any(k.regions for k in self.i.regions[0].instructions) or self.is_vector(self.i):
             size = b.bitand(b.add(size, self.constant(ALIGNMENT - 1)), self.constant(-ALIGNMENT))
         if not self.i.results and self.is_chosen(count):
             chunks = b.select(b.gt(count, self.constant(0)), chunks, self.constant(0))
@@ -284,9 +284,11 @@ class _ChunkedLoop:
         return size if isinstance(size, int) else None
 
     def count_before_loop(self, count: Value) -> Value | None:
-        """Return a trip count that is available before the loop, else None."""
+        """Return a trip count that is available before the loop, else None. One from memory is not: the sizes alone must decide
+        whether the code for several chunks is reached."""
         if count not in self.inside:
-            return count
+            producer = self.loops.defined.get(count)
+            return None if producer is not None and isinstance(producer.op, Load) else count
         producer = self.loops.defined.get(count)
         return self.extent(producer.params["size"]) if producer is not None and isinstance(producer.op, Extent) else None
 
@@ -297,9 +299,11 @@ class _ChunkedLoop:
         return self.extents[size]
 
     def is_vector(self, i: Instruction) -> bool:
-        """Return whether a loop will be a vector loop."""
+        """Return whether a loop will be a vector loop. Its inner loops may only be recurrences, of which each lane runs one."""
         body = list(walk(i.regions[0]))
-        return is_independent(i) and not any(isinstance(k.op, Library | For | Call) for k in body)
+        is_plain = all(_is_recurrence(k) if isinstance(k.op, For) else not isinstance(k.op, Library | Call) for k in body)
+        has_loops = any(isinstance(k.op, For) for k in body)
+        return is_independent(i) and is_plain and (not has_loops or all(isinstance(k.op, _IN_LANES) for k in body))
 
     def cost(self, block: Block, is_vector: bool) -> Cost:
         """Return the nominal cost of one execution of a block."""
@@ -307,7 +311,7 @@ class _ChunkedLoop:
         for i in block.instructions:
             match i.op:
                 case For():
-                    self.add_loop(total, i)
+                    self.add_loop(total, i, is_vector)
                 case Library():
                     self.add_library(total, i)
                 case ColdCall():
@@ -324,11 +328,11 @@ class _ChunkedLoop:
             self.costs[function, is_vector] = self.cost(self.cold[function], is_vector)
         return self.costs[function, is_vector]
 
-    def add_loop(self, total: Cost, i: Instruction) -> None:
-        """Add the cost of an inner loop."""
-        inner, count = self.cost(i.regions[0], self.is_vector(i)), i.operands[0]
+    def add_loop(self, total: Cost, i: Instruction, is_in_vector: bool) -> None:
+        """Add the cost of an inner loop. ``is_in_vector``: whether lanes of a vector loop run it together."""
+        inner, count = self.cost(i.regions[0], is_in_vector or self.is_vector(i)), i.operands[0]
         static_count, dynamic_count = self.literal(count), self.count_before_loop(count)
-        total.add(Cost.of(LOOP))
+        total.add(Cost.of(LOOP // ALONE if is_in_vector else LOOP))
         if static_count is not None or dynamic_count is None:
             total.add(inner, i.params.get("trip_count", DEFAULT_TRIP_COUNT) if static_count is None else static_count)
         else:
@@ -358,6 +362,15 @@ def _cost_of(i: Instruction) -> int:
         return CALL
     unit_cost = DIVISION if i.op.name in ("div", "div_in_range", "sqrt", "idiv") else PLAIN
     return max(1, unit_cost * _bytes(dtype) // 8)
+
+
+_IN_LANES = (Elementwise, Constant, Extent, Load, Store, For, ColdCall)
+"""The ops of a loop over recurrences."""
+
+
+def _is_recurrence(i: Instruction) -> bool:
+    """Return whether a loop carries values from iteration to iteration, in order, and is not scheduled yet."""
+    return bool(i.results) and not {"combine", "scan", "map"} & i.params.keys()
 
 
 def _bytes(dtype: DType) -> int:

@@ -102,6 +102,24 @@ class Scan(Loop):
         return (*types[start : start + carried], *(_sequence(t, length) for t in results[carried:]))
 
 
+class ElementwiseScan(Scan):
+    """A scan without sequences whose iterations compute each element of the carried arrays, all of one shape, from scalars and
+    from elements at the same index: a kernel may run all iterations of one element before those of the next
+    (``codegen.fuse.interchange``)."""
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
+        results = super().infer(types, params, regions, same)
+        shapes = [t.shape for t in results if isinstance(t, ArrayType) and t.shape]
+        if params["sliced"] or len(results) != params["carried"] or not shapes:
+            raise TypeError("takes no sequences, gives none, and carries an array")
+        for shape in shapes[1:]:
+            if len(shape) != len(shapes[0]):
+                raise TypeError("the carried arrays must have one shape")
+            for e, f in zip(shape, shapes[0], strict=True):
+                same(e, f)
+        return results
+
+
 class While(Loop):
     """A loop with a condition (see the module). Param ``carried``. Both regions, the condition and the body, take the index
     (i64), the carried values and the captures; the condition yields a bool, the body the carried values and a row of each
@@ -153,5 +171,6 @@ def _sequence(t: Type, length: tuple[Any, ...]) -> Type:
 
 switch = Switch(name="switch")
 scan = Scan(name="scan", extents=("length",))
+elementwise_scan = ElementwiseScan(name="elementwise_scan", extents=("length",))
 while_ = While(name="while")
 stack_length = StackLength(name="stack_length", nondifferentiable="a length is an integer")
