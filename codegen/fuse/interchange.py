@@ -71,6 +71,7 @@ class _Flattening:
         self.pairs: dict[Value, tuple[Value, ...]] = {}
         self.parameters: list[Value] = []
         for k, v in enumerate(region.parameters):
+            assert isinstance(v.type, ArrayType)
             if not v.type.dtype.is_complex:
                 self.env[v] = v
                 self.parameters.append(v)
@@ -92,7 +93,7 @@ class _Flattening:
         for parameter, operand in zip(inner.parameters, i.operands, strict=True):
             self.rename(parameter, operand)
         for k in inner.instructions:
-            if isinstance(k.op, Interleave) and len(k.operands) == 2 and all(v in self.env for v in k.operands):
+            if _joins_parts(k) and all(v in self.env for v in k.operands):
                 self.pairs[k.result] = tuple(self.env[v] for v in k.operands)
             elif k.op is component and k.operands[0] in self.pairs:
                 self.env[k.result] = self.pairs[k.operands[0]][k.params["index"]]
@@ -112,9 +113,11 @@ class _Flattening:
         return operand in self.pairs or is_capture
 
     def rename(self, name: Value, value: Value) -> None:
-        for values in (self.env, self.pairs):
-            if value in values:
-                values[name] = values[value]  # type: ignore[index]
+        """Give the contents of a value another name."""
+        if value in self.env:
+            self.env[name] = self.env[value]
+        if value in self.pairs:
+            self.pairs[name] = self.pairs[value]
 
     def results(self) -> tuple[Value, ...] | None:
         """Return the carried values at the end of an iteration, or None if one is not computed in parts."""
@@ -124,6 +127,12 @@ class _Flattening:
                 return None
             results += self.pairs[v] if v.type.dtype.is_complex else [self.env[v]]
         return tuple(results)
+
+
+def _joins_parts(i: Instruction) -> bool:
+    """Return whether an instruction joins two arrays along a new last axis, as the parts of complex numbers are."""
+    rank = i.operands[0].type.rank if i.operands else 0
+    return isinstance(i.op, Interleave) and len(i.operands) == 2 and i.params.get("axis", rank) == rank
 
 
 def _is_elementwise(body: Block, space: Shape, moving: int) -> bool:
@@ -166,7 +175,8 @@ class _Interchange:
         states, captures = operands[: i.params["carried"]], operands[i.params["carried"] :]
         self.states = tuple(part for v in states for part in self.parts(v))
         self.captures = tuple(b.view_as_real(v) if v.type.dtype.is_complex else v for v in captures)
-        self.reads_position = any(body.parameters[0] in k.operands for k in body.instructions)
+        index = body.parameters[0]
+        self.reads_position = index in body.results or any(index in k.operands for k in body.instructions)
 
     def parts(self, value: Value) -> tuple[Value, ...]:
         """Return the arrays that are carried for a state: its parts, if it is complex."""

@@ -232,11 +232,12 @@ class _ChunkedLoop:
         """Emit the logarithm of the number of chunks."""
         b, shift = self.b, self.constant(0)
         if set(cost.terms) == {()}:
-            work, unit_cost = count, cost.terms[()]
+            work, unit_cost, least_count = count, cost.terms[()], 2
         else:
-            work, unit_cost = b.mul(self.total_of(cost), count), 1
+            work, unit_cost, least_count = b.mul(self.total_of(cost), count), 1, 1
         for least, chunk_shift in zip(self.thresholds, SHIFTS, strict=True):
-            shift = b.select(b.ge(work, self.constant(-(-least // unit_cost))), self.constant(chunk_shift), shift)
+            least_work = max(least_count, -(-least // unit_cost))
+            shift = b.select(b.ge(work, self.constant(least_work)), self.constant(chunk_shift), shift)
         for ref in self.scratch:
             size = self.constant(ref.type.dtype.bytes)
             for extent in ref.type.shape:

@@ -91,7 +91,7 @@ def two_arrays(x: Array, n: int) -> Array:
 
 
 def with_scalars(x: Array, n: int) -> Array:
-    return pb.fori_loop(0, n, lambda i, s: (s[0] * 0.5 + s[1], s[1] + 0.25, s[2] ^ i), (x, 0.0, 5))
+    return pb.fori_loop(0, n, lambda i, s: (s[0] * 0.5 + s[1], s[1] + 0.25, s[2] ^ i, i), (x, 0.0, 5, -1))
 
 
 def of_dtypes(x: Array, n: int) -> Array:
