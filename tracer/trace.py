@@ -54,6 +54,7 @@ from pullback.tracer.arrays.tree import (
     paths,
     real_class,
     static_key,
+    with_children,
 )
 from pullback.tracer.attempts import FOLLOWED, ROLLED, Failures, next_attempt
 from pullback.tracer.branch_guards import Branch, Outcomes
@@ -512,16 +513,17 @@ def with_lists(value: Any, objects: dict[int, Any] | None = None) -> Any:
     if type(value) in (tuple, list) or isinstance(value, Listed):
         items = list(map(inside, value))
         is_same = all(a is b for a, b in zip(items, value, strict=True))
-        return value if is_same else tuple(items) if type(value) is tuple else items
+        kind: type = value.stands_for if isinstance(value, Listed) else type(value)
+        return value if is_same else kind(items)
     if type(value) is Counter:
-        return result_of_counter(value)
+        return result_of_counter(Counter({k: inside(x) for k, x in value.items()}))
     if objects is not None and is_object_result(value):
         if id(value) in objects:
             raise TraceError(f"an object of class {type(value).__name__} is twice in the result; return it once")
         objects[id(value)] = value
         names = attribute_names(value)
         return ObjectResult(real_class(type(value)), names, [inside(getattr(value, name)) for name in names])
-    return {k: inside(x) for k, x in value.items()} if type(value) is dict else value
+    return with_children(value, inside)
 
 
 def _labels(tree: TreeDef, parameters: Parameters) -> tuple[str, ...]:

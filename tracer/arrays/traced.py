@@ -149,9 +149,11 @@ class Gathers(ComesFirst):
 
 
 class Listed(list[Any]):
-    """Base of the lists that traced functions make, whose elements may be rows of arrays: then ``rows`` is not None."""
+    """Base of the lists that traced functions make, whose elements may be rows of arrays: then ``rows`` is not None.
+    ``stands_for``: the class of Python's."""
 
     __slots__ = ()
+    stands_for: type = list
     rows: Any
 
     def entries(self) -> list[Any]:

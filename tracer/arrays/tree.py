@@ -518,6 +518,27 @@ def children_of(tree: TreeDef, value: Any) -> list[Any]:
     return [getattr(value, name) for name in tree.data] if tree.kind == "dataclass" else list(value)
 
 
+def with_children(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a dict, deque, namedtuple, dataclass or namespace with ``change(child)`` in place of each child; the value itself if
+    it is another one, or if no child changes."""
+    kind = type(value)
+    is_tuple = isinstance(value, tuple) and hasattr(value, "_fields")
+    is_object = kind in NAMESPACES or (dataclasses.is_dataclass(value) and not isinstance(value, type))
+    if not (is_tuple or is_object or kind in (dict, OrderedDict, defaultdict, deque)):
+        return value
+    children: list[Any] = []
+
+    def structure(child: Any) -> TreeDef:
+        children.append(child)
+        return LEAF
+
+    tree = structure_of(value, [], structure)
+    if tree.kind not in ("dict", "deque", "namedtuple", "dataclass"):
+        return value
+    changed = list(map(change, children))
+    return value if all(a is b for a, b in zip(changed, children, strict=True)) else assembled(tree, changed)
+
+
 def paths(tree: TreeDef, prefix: str = "") -> list[str]:
     """Return, for each leaf, the expression that reads it: ``prefix['w'][0].x``."""
     if tree.kind == "leaf":

@@ -103,7 +103,6 @@ class GrowingList(Listed):
     """A list of the traced function."""
 
     __slots__ = ("copy_with_rows", "fixed", "home", "name", "peak", "rows")
-    stands_for: type = list
 
     def __init__(self, elements: Iterable[Any] = ()) -> None:
         super().__init__(elements)
@@ -823,6 +822,8 @@ class GrowingList(Listed):
             return
         self.refuse_fixed()
         self.refuse_nested()
+        if type(self.rows.length) is int and self.rows.length == 0:
+            return
         keyed = self if key is None else self.mapped(key)
         if keyed.stored().tree.kind not in ("leaf", "tuple") or any(b.ndim > 1 for b in keyed.stored().buffers):
             raise TraceError("a list is sorted by arrays or lists, as values decide; sort by numbers or tuples of them")
@@ -842,9 +843,11 @@ class GrowingList(Listed):
             buffer[...] = emit("slice_set", buffer, fresh(as_traced(self.column(k)[::-1])), start=start, step=step)
 
     def mapped(self, function: Callable[[Any], Any]) -> GrowingList:
-        """Return the list of what a function returns of the elements."""
+        """Return the list of what a function returns of the elements, as rows."""
         out = GrowingList()
         OPERATORS[PREFIX + "for"](self, lambda element: out.append(function(element)), None, (), ())
+        if out.rows is None:
+            out.stack([], list.__len__(out), is_shared=False)
         return out
 
     def refuse_resized(self) -> None:

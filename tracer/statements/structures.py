@@ -12,6 +12,9 @@ from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import LEAF, TreeDef, bare, container_of, flatten
 from pullback.tracer.statements.choices import MOST_CASES, Choice, is_static
 from pullback.tracer.transforms.region import rebuild
+from pullback.tracer.user_code.errors import TraceError
+
+_UNMATCHED = "a variable of a loop on traced values has objects of other structures in each iteration; use tuples of numbers"
 
 
 def merged(a: TreeDef, b: TreeDef) -> TreeDef | None:
@@ -109,4 +112,6 @@ def restructured(value: Any, into: TreeDef, others: Any) -> Any:
     fallback, other = flatten(others)
     row = spread(bare(tree), list(map(as_traced, leaves)), into)
     missing = spread(bare(other), list(map(as_traced, fallback)), into)
+    if len(row) != len(missing):
+        raise TraceError(_UNMATCHED)
     return rebuild(into, [y if x is None else x for x, y in zip(row, missing, strict=True)])

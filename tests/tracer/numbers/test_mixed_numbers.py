@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -464,3 +467,36 @@ def test_derivatives_and_batches() -> None:
     assert pb.vmap(chosen, in_axes=(None, 0))(0.0, np.ones((2, 2))).tolist() == [1.0, 1.0]
     with pytest.raises(ZeroDivisionError):
         pb.vmap(chosen, in_axes=(None, 0))(0.0, np.array([[1.0, 1.0], [0.0, 1.0]]))
+
+
+class Pair(NamedTuple):
+    """A pair of numbers."""
+
+    x: Any
+    y: Any
+
+
+@dataclass
+class Point:
+    """A point of a path."""
+
+    x: Any
+
+
+@pytest.mark.parametrize("q", [0.5, 2.0])
+def test_numbers_in_containers_of_results_keep_the_type_of_their_path(q: float) -> None:
+    def contained(q: float, a: Any) -> Any:
+        x = min(q, a[0])
+        lists = defaultdict(list)
+        lists[2].append(x)
+        return lists, Pair(x, 1), Point(x), Counter({1: x}), deque([x], 3), OrderedDict(u=[x]), SimpleNamespace(x=x)
+
+    def grown(q: float, a: Any) -> Any:
+        values = [q]
+        while q < 3:
+            q += 1
+            values.append(min(q, a[0]))
+        return Pair(values, deque([values])), Point([v for v in values if v > 1])
+
+    for function in (contained, grown):
+        assert repr(pb.jit(function, guards=False)(q, floats(1, 2))) == repr(function(q, floats(1, 2)))

@@ -486,3 +486,18 @@ def test_counters_with_traced_values_are_results() -> None:
         assert types_of(compiled(pairs)) == types_of(weighted(pairs))
     with pytest.raises(pb.TraceError, match="returns an object of class Named that holds traced values"):
         pb.jit(named)(1.0)
+
+
+def test_counters_that_a_loop_returns_on_one_path_are_refused_or_right() -> None:
+    def ended(q: float) -> Any:
+        counts: Counter[int] = Counter()
+        lists: defaultdict[int, list[float]] = defaultdict(list)
+        steps = 0
+        while True:
+            steps += 1
+            if steps > q:
+                return steps, dict(lists), counts
+            steps += len(lists)
+
+    with pytest.raises(pb.TraceError, match="in each iteration"):
+        pb.jit(ended, guards=False)(2.5)

@@ -186,3 +186,30 @@ def test_elements_of_a_sorted_list_are_not_written() -> None:
 
     with pytest.raises(pb.TraceError, match="element of a list that is sorted"):
         pb.jit(written, guards=False)(INPUTS[0])
+
+
+def test_lists_of_a_known_length_are_sorted_and_compared_by_keys() -> None:
+    def replaced(x: Any) -> Any:
+        values = [1.0, 2.0, 0.5]
+        values[int(abs(x[0])) % 3] = x[1]
+        ordered = sorted(values, key=lambda v: (-abs(v), v))
+        values.sort(key=lambda v: v * v, reverse=True)
+        return ordered, values, min(values, key=lambda v: -v)
+
+    def keyed(x: Any) -> Any:
+        counts: dict[int, float] = {}
+        for k in range(3):
+            counts[int(abs(x[k]))] = x[k]
+        return [min(counts.items(), key=lambda item: item[1])[0] for _ in range(2)]
+
+    def emptied(x: Any) -> Any:
+        values = [x[0]]
+        if x[0] > 0:
+            values.append(x[1])
+        values.clear()
+        values.sort(key=lambda v: -v)
+        return sorted(values, key=abs)
+
+    for x in INPUTS:
+        for function in (replaced, keyed, emptied):
+            assert pb.jit(function, guards=False)(x) == function(x)
