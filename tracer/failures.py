@@ -135,7 +135,7 @@ def _located(failed: CheckFailed, message: str, file: str, line: int) -> Excepti
     if failed.error == NOT_HANDLED:
         return TraceError(message, Loc(file, line))
     kind = OverflowError if failed.error == BEYOND else getattr(builtins, failed.error, None) or getattr(np.linalg, failed.error)
-    error: Exception = kind(message)
+    error: Exception = kind(message) if message else kind()
     if file:
         _locate(error, file, line)
     return error

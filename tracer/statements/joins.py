@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pullback.tracer.arrays.frame import Frame
@@ -12,8 +12,9 @@ from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import TreeDef, bare, flatten
 from pullback.tracer.arrays.value_extents import is_inner
 from pullback.tracer.statements.blocks import Ran
-from pullback.tracer.statements.choices import narrowed
+from pullback.tracer.statements.choices import Choice, narrowed
 from pullback.tracer.statements.structures import merged, spread
+from pullback.tracer.statements.unbound import UNBOUND
 from pullback.tracer.transforms.branches import common, kind_of
 from pullback.tracer.transforms.region import rebuild
 from pullback.tracer.user_code.errors import TraceError
@@ -81,10 +82,21 @@ def placeholder(value: Any, unknown: int | None = None) -> Any:
     """Return a tree like ``value`` with zeros in place of its arrays, for a path on which it is never read. ``unknown``: the
     first extent of those whose own is defined in no frame around the current one."""
     leaves, tree = flatten(value)
-    zeros = []
-    for x in map(as_traced, leaves):
+    zeros, tags = [], dict(_bound_cases(tree, 0))
+    for k, x in enumerate(map(as_traced, leaves)):
         is_known = unknown is None or not x.ndim or not is_inner(x.shape[0])
-        zero = full(x.shape if is_known or unknown is None else (unknown, *x.shape[1:]), 0, x.dtype)
+        zero = full(x.shape if is_known or unknown is None else (unknown, *x.shape[1:]), tags.get(k, 0), x.dtype)
         zero.weak = x.weak
         zeros.append(zero)
     return rebuild(bare(tree), zeros)
+
+
+def _bound_cases(tree: TreeDef, first: int) -> Iterator[tuple[int, int]]:
+    """Yield for each choice in a structure the number of its tag among the leaves, of which the first is number ``first``, and
+    that of a case that is bound."""
+    if tree.kind == "registered" and tree.type is Choice:
+        cases = tree.children[1:]
+        yield first, next((k for k, case in enumerate(cases) if not (case.kind == "static" and case.data is UNBOUND)), 0)
+    for child in tree.children:
+        yield from _bound_cases(child, first)
+        first += child.count

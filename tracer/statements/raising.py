@@ -79,7 +79,7 @@ def _has_one_text(error: BaseException) -> bool:
     """Return whether an exception is one of Python or np.linalg with one text that depends on nothing."""
     is_plain = not error.__cause__ and not error.__suppress_context__ and not getattr(error, "__dict__", None)
     is_plain = is_plain and not any(getattr(error, name, None) is not None for name in _KEYWORDS)
-    return is_plain and _is_library(type(error)) and all(type(a) is str for a in error.args) and len(error.args) < 2
+    return is_plain and _is_library(type(error)) and all(type(a) is str and a for a in error.args) and len(error.args) < 2
 
 
 def _with_types(x: Any) -> Any:

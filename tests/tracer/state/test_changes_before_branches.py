@@ -305,3 +305,35 @@ def test_a_key_of_a_counter_that_is_not_there_is_deleted() -> None:
 
     compiled = pb.jit(f)
     assert [compiled(p) for p in (1.0, -1.0, 2.0)] == [2, 0, 2]
+
+
+def test_what_an_iteration_may_store_is_not_stored_on_another_path() -> None:
+    def f(state: Any, p: float, k: Any) -> Any:
+        m = 1
+        if k == 2:
+            if p > 1:
+                return m, state.count
+            for i in reversed(range(k)):
+                m = (m + i) % 7
+                state.kept = state.last
+        if m % 2:
+            raise ValueError("odd")
+        return None
+
+    class State:
+        pass
+
+    own = State()
+    compiled = pb.jit(lambda p, k: f(own, p, k))
+    for p in (1.0, 2.5, -1.0, 2.5):
+        for k in (np.int64(2), np.int64(0)):
+            outcomes = []
+            for call in (compiled, lambda p, k: f(own, p, k)):
+                own.__dict__.clear()
+                own.last, own.count = None, 1  # type: ignore[attr-defined]
+                try:
+                    result = call(p, k)
+                except ValueError as error:
+                    result = repr(error)
+                outcomes.append(repr((result, vars(own))))
+            assert outcomes[0] == outcomes[1]

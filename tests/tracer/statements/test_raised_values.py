@@ -342,3 +342,22 @@ def test_numbers_that_are_pythons_on_one_path_keep_their_type() -> None:
         with pytest.raises(KeyError) as expected:
             raises(x, np.array([3, 4]))
         assert repr(raised.value) == repr(expected.value)
+
+
+def test_exceptions_without_arguments_have_none() -> None:
+    def raises(x: float, k: int) -> None:
+        if x > 0:
+            if k == 0:
+                raise ValueError
+            if k == 1:
+                raise ValueError("")
+            if k == 2:
+                raise KeyError()
+
+    compiled = pb.jit(raises)
+    for k in range(3):
+        with pytest.raises((ValueError, KeyError)) as raised:
+            compiled(1.0, k)
+        with pytest.raises((ValueError, KeyError)) as expected:
+            raises(1.0, k)
+        assert repr(raised.value) == repr(expected.value)
