@@ -105,6 +105,14 @@ def shape_of(shape: Any) -> tuple[int, ...]:
     return (extent_of(shape),)
 
 
+def new_shape(shape: Any, message: str = "negative dimensions are not allowed") -> tuple[int, ...]:
+    """Return a shape argument as a tuple of ints. Raises ValueError for a negative one."""
+    extents = shape_of(shape)
+    if any(type(n) is int and n < 0 for n in extents):
+        raise ValueError(message)
+    return extents
+
+
 def positions(shape: Sequence[int], axis: int, dtype: Any = np.int64) -> TracedArray:
     """Return the index along ``axis`` at each element of an array of ``shape``."""
     indices = emit("iota", shape=tuple(shape), axis=axis, dtype=dtype)

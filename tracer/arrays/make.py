@@ -29,8 +29,9 @@ from pullback.tracer.arrays.promotion import Kind
 from pullback.tracer.arrays.strides import Strides, has_falling_strides, row_major
 from pullback.tracer.arrays.tables import HOOKS, hook
 from pullback.tracer.arrays.traced import CAPTURED, Tagged, TracedArray, has_rows
+from pullback.tracer.syntax.table import PREFIX, operator_called
 from pullback.tracer.user_code.array_libraries import library_of
-from pullback.tracer.user_code.check_messages import OUT_OF_BOUNDS, Limit
+from pullback.tracer.user_code.check_messages import OUT_OF_BOUNDS, Handled, Limit
 from pullback.tracer.user_code.clauses import NOT_HANDLED, error_class, is_handled
 from pullback.tracer.user_code.errors import TraceError, refusal, user_loc
 from pullback.tracer.user_code.source import Site
@@ -283,7 +284,7 @@ def _is_decided(holds: TracedArray, error: str, message: str, **_: Any) -> bool:
     if statements and not decides(holds):
         if statements[-1].of(holds):
             return False
-        failed: Any = kind(message)
+        failed: Any = message.error() if isinstance(message, Handled) else kind(message)
         failed.is_by_statement = True
         raise failed
     what = f"an operation may raise {error}, which an except clause handles"
@@ -293,7 +294,7 @@ def _is_decided(holds: TracedArray, error: str, message: str, **_: Any) -> bool:
         refused.wants_checks = True
         raise
     if not is_held:
-        raise kind(message)
+        raise message.error() if isinstance(message, Handled) else kind(message)
     return True
 
 
@@ -414,7 +415,22 @@ def check_bounds(x: TracedArray, dtype: np.dtype[Any]) -> None:
     conditions = [emit(op, x, literal(bound, x.dtype)) for op, bound in sides]
     if conditions:
         inside = conditions[0] if len(conditions) == 1 else emit("bitand", *conditions)
-        emit("check", inside, error="OverflowError", message=f"{OUT_OF_BOUNDS} {dtype}")
+        template = f"Python integer {{}} out of bounds for {dtype}"
+        error = lambda: OverflowError(text_of(template, first_failing(x, inside)))  # noqa: E731
+        emit("check", inside, error="OverflowError", message=Handled(f"{OUT_OF_BOUNDS} {dtype}", error))
+
+
+def text_of(template: str, *values: Any) -> Any:
+    """Return a text that shows values, made when it is used; the fields of its template are ``{}`` and ``{!r}``."""
+    return operator_called(PREFIX + "text of")(template, *values)
+
+
+def first_failing(x: TracedArray, holds: TracedArray) -> TracedArray:
+    """Return the first element of integers for which a condition does not hold, as a Python int."""
+    if x.shape:
+        position = emit("iota", shape=(x.size,), axis=0, dtype=np.int64)
+        x = as_traced(np.sum(np.where(position == np.argmin(np.ravel(holds)), np.ravel(x), 0)))
+    return TracedArray(x.type, x.frame, x.value, weak="int", loc=x.loc)
 
 
 _TOO_LARGE = "Python int too large to convert to C long"

@@ -19,7 +19,7 @@ from pullback.ir.core.types import I64
 from pullback.ir.shapes.by_value import is_value_size
 from pullback.tracer.arrays.concretize import decides
 from pullback.tracer.arrays.frame import Frame, current, frame_of
-from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, full, literal, number_of_extent
+from pullback.tracer.arrays.make import as_traced, cast, emit, fresh, full, literal, number_of_extent, text_of
 from pullback.tracer.arrays.mixed_numbers import column_name, column_tags, mixed, number_of_path, tag_value, tags_named
 from pullback.tracer.arrays.ordering import is_undecided_order, order_of, sorted_items
 from pullback.tracer.arrays.traced import Gathers, Keyed, Listed, Tagged, TracedArray
@@ -32,6 +32,7 @@ from pullback.tracer.statements.structures import merged, spread
 from pullback.tracer.syntax.table import OPERATORS, PREFIX, operator
 from pullback.tracer.transforms.branches import common, shortened
 from pullback.tracer.transforms.region import rebuild
+from pullback.tracer.user_code.check_messages import Handled
 from pullback.tracer.user_code.errors import Restart, TraceError, user_loc
 
 EMPTY = "np.array of an empty list whose elements would be arrays or sequences, which has another shape"
@@ -784,7 +785,8 @@ class GrowingList(Listed):
         if bounds:
             self.refused("index with bounds")
         searched = self if self.rows is not None else self.copied()
-        return searched.position(value, "the value is not in list")
+        error = lambda: ValueError(text_of("{!r} is not in list", value))  # noqa: E731
+        return searched.position(value, Handled("the value is not in list", error))
 
     def count(self, value: Any, /) -> Any:
         if self.rows is None and not self.is_searched(value):

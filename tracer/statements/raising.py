@@ -28,6 +28,7 @@ from pullback.tracer.statements.texts import is_deferred, source_of
 from pullback.tracer.syntax.table import operator
 from pullback.tracer.trace import returned_static
 from pullback.tracer.transforms.region import Region, emit_regions
+from pullback.tracer.user_code.check_messages import Handled
 from pullback.tracer.user_code.clauses import is_caught
 from pullback.tracer.user_code.control_flow import note_statement
 from pullback.tracer.user_code.errors import TraceError
@@ -136,7 +137,8 @@ def check(holds: Any, error: Exception, region: Region | None = None, where: Tra
         values = _values(region, raised.leaves, where)
     frame = frame_of()
     note_statement(frame.root.statements, "check", f"checked at run time, raises {raised.error}")
-    params: dict[str, Any] = {"error": raised.error, "message": raised.message}
+    message = raised.message if region is not None else Handled(raised.message, lambda: error)
+    params: dict[str, Any] = {"error": raised.error, "message": message}
     if raised.template is not None:
         params["raises"] = len(frame.root.raised)
         frame.root.raised.append(raised.template)

@@ -81,6 +81,16 @@ class _Method:
         return getattr(text, self.name)(*args, **kwargs)
 
 
+@dataclass(frozen=True, slots=True)
+class _Represented:
+    """The function that returns the ``repr`` of an exception of a class, called ``name``, with some arguments."""
+
+    name: str
+
+    def __call__(self, *args: Any) -> str:
+        return f"{self.name}({', '.join(map(repr, args))})"
+
+
 class Text:
     """A text of traced values: what a ``recipe`` makes of ``values``. ``traced``: its arguments, unless a block joined it."""
 
@@ -125,7 +135,8 @@ class Text:
         return iter(self.characters())
 
     def __contains__(self, item: Any) -> bool:
-        return item in self.characters()
+        parts = self.recipe.function.parts if isinstance(self.recipe.function, Joined) else ()
+        return any(isinstance(part, str) and item in part for part in parts) or item in self.characters()
 
     def __getitem__(self, index: Any) -> str:
         return self.characters()[index]
@@ -254,6 +265,16 @@ def _of(function: Any, source: str, args: Sequence[Any], kwargs: Any = None) -> 
     return Text(Recipe(function, source), values, (args, kwargs or {}))
 
 
+@operator_("text of")
+def text_of(template: str, *values: Any) -> Any:
+    """Return ``template.format(*values)``, made when it is used; its fields are ``{}`` and ``{!r}``."""
+    pieces = re.split(r"(\{\}|\{!r\})", template)
+    parts = [{"{}": -1, "{!r}": ord("r")}.get(piece, piece) for piece in pieces]
+    recipe = Recipe(Joined(tuple(parts)), template)
+    args = [x for value in values for x in (value, "")]
+    return Text(recipe, _shown_in((tuple(args), {})), (args, {}))
+
+
 def _plain(value: Any) -> Any:
     return str(value) if type(value) is Text else value
 
@@ -261,6 +282,7 @@ def _plain(value: Any) -> Any:
 @operator_("text")
 def text(source: str, *parts: Any) -> Any:
     """Return an f-string of its ``parts``: texts, and triples of a value, its conversion and its format."""
+    parts = tuple(_with_text(*part) if type(part) is tuple else part for part in parts)
     values = [x for part in parts if type(part) is tuple for x in (part[0], part[2])]
     joined = Joined(tuple(part[1] if type(part) is tuple else part for part in parts))
     return _of(joined, source, values) if is_deferred(values) else joined(*values)
@@ -270,6 +292,10 @@ def text(source: str, *parts: Any) -> Any:
 def texted(source: str, function: Any, *args: Any, **kwargs: Any) -> Any:
     """Return ``function(*args, **kwargs)``, where this may make a text of values; a function of texts by its name."""
     called = _FUNCTIONS.get(function) if type(function) is str else function
+    if called in (str, repr) and len(args) == 1:
+        shown = _of_error(args[0], ord("r") if called is repr else ord("s"))
+        if shown is not args[0]:
+            return shown
     if called is _FUNCTIONS["join"]:
         args = (args[0], list(args[1]))
     makes_text = type(function) is str or called in (str, repr, format, ascii)
@@ -297,3 +323,22 @@ def _check_whole(template: Any, shown: Any) -> None:
         for x, (*_, kind) in zip(values, conversions, strict=True):
             if kind in "diu" and isinstance(x, TracedArray) and not x.shape and x.dtype.kind == "f":
                 HOOKS["as_int"](x)
+
+
+def _with_text(value: Any, conversion: int, spec: Any) -> tuple[Any, int, Any]:
+    """Return a part of an f-string with the text of values for an exception that shows one."""
+    shown = _of_error(value, conversion)
+    return (value, conversion, spec) if shown is value else (shown, -1, spec)
+
+
+def _of_error(value: Any, conversion: int) -> Any:
+    """Return the text of values that a conversion makes of an exception whose arguments are such texts; another value as it
+    is."""
+    if not isinstance(value, BaseException) or not is_deferred(value.args):
+        return value
+    kind = type(value)
+    if conversion == ord("r"):
+        is_own = kind.__repr__ is not BaseException.__repr__
+        return value if is_own else _of(_Represented(kind.__name__), f"{kind.__name__}(...)", value.args)
+    is_text = kind.__str__ is BaseException.__str__ and len(value.args) == 1 and type(value.args[0]) is Text
+    return value.args[0] if is_text else value

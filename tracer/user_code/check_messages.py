@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,18 @@ OUT_OF_BOUNDS = "a Python integer is out of bounds for"
 class Limit(str):
     """The message of a check that fails for what Python computes and compiled code does not. An ``except`` clause, which Python
     does not run then, does not handle its error."""
+
+
+class Handled(str):
+    """The message of a check, with a function that returns the exception that a clause handles where the check fails: its text
+    shows values."""
+
+    error: Callable[[], Exception]
+
+    def __new__(cls, message: str, error: Callable[[], Exception]) -> Handled:
+        handled = super().__new__(cls, message)
+        handled.error = error
+        return handled
 
 
 Ran = Mapping[Value, tuple[Instruction, Sequence[Any], Any]]

@@ -666,3 +666,119 @@ def test_floats_in_formats_of_whole_numbers(function: Any, capsys: pytest.Captur
         (expected, _), shown = outcome(function, (p,)), capsys.readouterr().out
         (actual, _), printed = outcome(compiled, (p,)), capsys.readouterr().out
         assert (bare_text(actual), printed) == (bare_text(expected), shown)
+
+
+def printed_index(x: Array, k: Any) -> Any:
+    try:
+        return x[k]
+    except IndexError as error:
+        print("bad:", error)
+        return 0.0
+
+
+def returned_index(x: Array, k: Any) -> Any:
+    try:
+        return x[k]
+    except IndexError as error:
+        return f"{type(error).__name__}: {error}, " + str(error) + f", {error!r}"
+
+
+def text_in_a_text(x: Array, k: Any) -> Any:
+    text = f"{x[0]:.2f}"
+    return f"{text!r} {text!s:>8}"
+
+
+def known_part_of_a_text(x: Array, k: Any) -> Any:
+    try:
+        return x[k]
+    except IndexError as error:
+        return -1.0 if "out of bounds" in str(error) else -2.0
+
+
+def raised_with_the_text(x: Array, k: Any) -> Any:
+    try:
+        x[k] = 1.0
+    except IndexError as error:
+        raise ValueError(f"wrong: {error}") from error
+    return x
+
+
+def printed_indices(x: Array, k: Any) -> Any:
+    total = 0.0
+    for i in range(5):
+        try:
+            total += x[i + k]
+        except IndexError as error:
+            print(i, error)
+    return total
+
+
+def arrays_of_indices(x: Array, k: Any) -> Any:
+    try:
+        return x[np.array([0, k, k + 1])].sum()
+    except IndexError as error:
+        return str(error)
+
+
+def of_a_selection(x: Array, k: Any) -> Any:
+    y = x[x > 1]
+    try:
+        return y[k]
+    except IndexError as error:
+        return str(error)
+
+
+def printed_key(x: Array, k: Any) -> Any:
+    try:
+        return {1: 2.0, 3: 4.0}[k]
+    except KeyError as error:
+        print("missing", error)
+        return 0.0
+
+
+def position(x: Array, k: Any) -> Any:
+    try:
+        return [1.0, 2.0, 3.0].index(x[0] + k)
+    except ValueError as error:
+        return str(error)
+
+
+def small_integer(x: Array, k: Any) -> Any:
+    try:
+        return np.int8(int(k) * 100) + x
+    except OverflowError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [printed_index, returned_index, text_in_a_text, known_part_of_a_text, raised_with_the_text, printed_indices,
+     arrays_of_indices, of_a_selection, printed_key, position, small_integer],
+)  # fmt: skip
+def test_the_exception_of_an_operation_has_pythons_text(function: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    compiled = pb.jit(function)
+    for k in (np.int64(1), np.int64(7), np.int64(-9), 7, -9, 1):
+        expected, shown = outcome(function, (np.array([1.0, 2.0, 3.0, 0.0]), k)), capsys.readouterr().out
+        actual, printed = outcome(compiled, (np.array([1.0, 2.0, 3.0, 0.0]), k)), capsys.readouterr().out
+        assert (bare_text(actual), printed) == (bare_text(expected), shown)
+
+
+def test_a_negative_number_of_elements_is_an_error() -> None:
+    makers: list[Callable[[Any], Any]] = [
+        np.zeros, np.eye, lambda n: np.full((2, n), 1.0), lambda n: np.zeros(n).sum(), lambda n: np.empty(n).shape,
+        lambda n: np.broadcast_to(1.0, (n,)), lambda n: np.tile(np.ones(2), n), lambda n: np.resize(np.ones(2), (n,)), np.tri,
+    ]  # fmt: skip
+    for maker in makers:
+
+        def made(x: Array, n: Any, maker: Any = maker) -> Any:
+            return maker(int(n)) * 1.0 + x[0]
+
+        def handled(x: Array, n: Any, made: Any = made) -> Any:
+            try:
+                return made(x, n)
+            except ValueError:
+                return x
+
+        for function in (made, handled):
+            for n in (np.int64(-9), -2, 2):
+                assert bare_text(outcome(pb.jit(function), (ONES, n))) == bare_text(outcome(function, (ONES, n)))

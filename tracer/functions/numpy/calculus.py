@@ -296,6 +296,8 @@ def block(arrays: Any) -> Any:
 def resize(a: Any, new_shape: Any) -> Any:
     x = xp.ravel(as_traced(a))
     shape = shape_of(new_shape)
+    if any(type(n) is int and n < 0 for n in shape):
+        raise ValueError("all elements of `new_shape` must be non-negative")
     size = math.prod(shape)
     if not is_value_size(x.size):
         if not x.size:

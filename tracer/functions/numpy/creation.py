@@ -16,7 +16,7 @@ import numpy as np
 
 from pullback.ir.shapes.by_value import is_value_size
 from pullback.ir.shapes.symbolic import lifted, plain
-from pullback.tracer.arrays.arguments import as_bool, positions, refuse, reshaped, shape_of, xp
+from pullback.tracer.arrays.arguments import as_bool, new_shape, positions, refuse, reshaped, shape_of, xp
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.labelled import Labelled, array_behind
 from pullback.tracer.arrays.make import (
@@ -74,21 +74,21 @@ def _in_order(order: Any, x: TracedArray, like: TracedArray | None = None) -> Tr
 @implements(np.zeros)
 def zeros(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> TracedArray:
     _check_options("zeros", order, device)
-    return _in_order(order, full(shape_of(shape), 0, dtype or FLOAT))
+    return _in_order(order, full(new_shape(shape), 0, dtype or FLOAT))
 
 
 @twin(np.empty)
 @implements(np.empty)
 def empty(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> TracedArray:
     _check_options("empty", order, device)
-    return _in_order(order, full(shape_of(shape), 0, dtype or FLOAT))
+    return _in_order(order, full(new_shape(shape), 0, dtype or FLOAT))
 
 
 @twin(np.ones)
 @implements(np.ones)
 def ones(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> TracedArray:
     _check_options("ones", order, device)
-    return _in_order(order, full(shape_of(shape), 1, dtype or FLOAT))
+    return _in_order(order, full(new_shape(shape), 1, dtype or FLOAT))
 
 
 @twin(np.full)
@@ -98,7 +98,7 @@ def full_(
 ) -> TracedArray:
     _check_options("full", order, device)
     value = as_traced(fill_value)
-    return _in_order(order, broadcast_into(_converted(value, value.dtype if dtype is None else dtype), shape_of(shape)))
+    return _in_order(order, broadcast_into(_converted(value, value.dtype if dtype is None else dtype), new_shape(shape)))
 
 
 @twin(np.eye)
@@ -114,9 +114,8 @@ def eye(
     like: Any = None,
 ) -> TracedArray:
     _check_options("eye", order, device)
-    rows = extent_of(N)
-    columns = rows if M is None else extent_of(M)
-    return cast(band((rows, columns), operator.index(k), "eq"), dtype)
+    shape = new_shape((N, N if M is None else M))
+    return cast(band(shape, operator.index(k), "eq"), dtype)
 
 
 @twin(np.identity)
@@ -128,9 +127,8 @@ def identity(n: Any, dtype: Any = None, *, like: Any = None) -> TracedArray:
 @twin(np.tri)
 @implements(np.tri)
 def tri(N: Any, M: Any = None, k: Any = 0, dtype: Any = float, *, like: Any = None) -> TracedArray:
-    rows = extent_of(N)
-    columns = rows if M is None else extent_of(M)
-    return cast(band((rows, columns), operator.index(k), "le"), dtype)
+    shape = (n if type(n) is not int else max(n, 0) for n in shape_of((N, N if M is None else M)))
+    return cast(band(tuple(shape), operator.index(k), "le"), dtype)
 
 
 def _converted(value: Any, dtype: Any) -> TracedArray:
@@ -143,7 +141,7 @@ def _like(a: Any, value: Any, dtype: Any, shape: Any, order: Any) -> TracedArray
     x = as_traced(a)
     target = x.dtype if dtype is None else np.dtype(dtype)
     filled = _converted(value, target)
-    return _in_order(order, broadcast_into(filled, x.shape if shape is None else shape_of(shape)), x)
+    return _in_order(order, broadcast_into(filled, x.shape if shape is None else new_shape(shape)), x)
 
 
 @implements(np.zeros_like)
@@ -562,7 +560,7 @@ def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     if not any(map(is_computed, dimensions)):
         grid = lifted(np.indices, static_ints(dimensions), dtype, sparse)
         return tuple(map(writable, grid)) if sparse else writable(grid)
-    shape = shape_of(dimensions)
+    shape = new_shape(dimensions)
     if sparse:
         lines = (positions((n,), 0, np.int64) for n in shape)
         return tuple(created(cast(expand(x, [j for j in range(len(shape)) if j != k]), dtype)) for k, x in enumerate(lines))

@@ -34,6 +34,7 @@ from pullback.tracer.arrays.make import (
     emit,
     expand,
     extent_of,
+    first_failing,
     fresh,
     full,
     holds_traced,
@@ -41,6 +42,7 @@ from pullback.tracer.arrays.make import (
     number_of_extent,
     static_array,
     static_ints,
+    text_of,
 )
 from pullback.tracer.arrays.masked import DATA_DEPENDENT
 from pullback.tracer.arrays.promotion import shapes_text
@@ -50,7 +52,7 @@ from pullback.tracer.arrays.tables import HOOKS, implements
 from pullback.tracer.arrays.traced import Recipe, TracedArray
 from pullback.tracer.arrays.value_extents import check_extents, check_greater, is_computed, value_extent
 from pullback.tracer.arrays.views import view
-from pullback.tracer.user_code.check_messages import OUT_OF_RANGE
+from pullback.tracer.user_code.check_messages import OUT_OF_RANGE, Handled
 from pullback.tracer.user_code.errors import TraceError
 
 
@@ -487,7 +489,7 @@ def check_range(index: TracedArray, axis: int, n: int, bounds: tuple[int, int] =
     """Emit the check that every index is in -n ... n - 1, as far as it does not follow from the ``bounds`` of the indices."""
     if is_value_size(n):
         inside = emit("is_index", index, full(index.shape, n, np.int64))
-        emit("check", inside, error="IndexError", message=f"{OUT_OF_RANGE} {axis}")
+        emit("check", inside, error="IndexError", message=_out_of_range(index, inside, axis, n))
         return
     is_fixed = not is_size(n) and not is_value_size(n) and not serves_other_sizes()
     sides = [] if is_fixed and bounds[0] >= -n else [("ge", -n)]
@@ -499,7 +501,18 @@ def check_range(index: TracedArray, axis: int, n: int, bounds: tuple[int, int] =
     conditions = [emit(op, index, full(index.shape, end, np.int64)) for op, end in sides]
     if conditions:
         inside = conditions[0] if len(conditions) == 1 else emit("bitand", *conditions)
-        emit("check", inside, error="IndexError", message=f"{OUT_OF_RANGE} {axis}")
+        emit("check", inside, error="IndexError", message=_out_of_range(index, inside, axis, n))
+
+
+def _out_of_range(index: TracedArray, inside: TracedArray, axis: int, n: int) -> Handled:
+    """Return the message of the check that indices are ``inside`` an axis with ``n`` elements."""
+
+    def error() -> IndexError:
+        size = number_of_extent(n) if is_size(n) or is_value_size(n) else n
+        template = f"index {{}} is out of bounds for axis {axis} with size {{}}"
+        return IndexError(text_of(template, first_failing(cast(index, np.int64), inside), size))
+
+    return Handled(f"{OUT_OF_RANGE} {axis}", error)
 
 
 # the part that ints and slices select

@@ -23,6 +23,7 @@ from pullback.tracer.arrays.arguments import (
     axis_of,
     choose_where,
     existing,
+    new_shape,
     part,
     permute,
     positions,
@@ -315,7 +316,7 @@ OVERLAPS = "its elements are those of the array that it was broadcast from; writ
 @implements(np.broadcast_to)
 def broadcast_to_shape(array: Any, shape: Any, subok: bool = False) -> TracedArray:
     x = as_traced(array)
-    target = shape_of(shape)
+    target = new_shape(shape, "all elements of broadcast shape must be non-negative")
     if len(target) < x.ndim:
         raise ValueError("input operand has more dimensions than allowed by the axis remapping")
     return _broadcast_view(x, target, True)
@@ -476,7 +477,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> TracedArray:
 @implements(np.tile)
 def tile(A: Any, reps: Any) -> TracedArray:
     x = as_traced(A)
-    counts = shape_of(reps)
+    counts = new_shape(reps)
     rank = max(len(counts), x.ndim)
     counts = (1,) * (rank - len(counts)) + counts
     x = reshaped(x, (1,) * (rank - x.ndim) + x.shape)
