@@ -2,7 +2,8 @@
 
 Requires: a scan whose region is fused. Keeps: its meaning, to the bit. If every group of the region computes elements of one
 shape, or scalars, each from the elements at its own index, the loop over iterations and the loop over elements can be
-exchanged: the carried elements then stay in registers, and vectors of elements run through the iterations independently.
+exchanged: the carried elements then stay in registers, and vectors of elements run through the iterations independently. A
+scan that stores rows is one kernel whatever its length; other scans are cut into strips.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from pullback.codegen.fuse.rematerialize import weight
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
-from pullback.ir.core.structure import Block, Function, Instruction, Loc, copy_block, substitute_values
+from pullback.ir.core.structure import Block, Function, Instruction, copy_block, substitute_values
 from pullback.ir.core.types import I64, ArrayType, Extent, Shape, interleaved, scalar
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.complex import Interleave, Reinterpret, component
@@ -42,40 +43,47 @@ def interchange_loops(function: Function) -> Function:
 
 def _flat_body(i: Instruction) -> Block | None:
     """Return the region of a scan with the contents of its groups, or None if an iteration is not elementwise. A complex state is
-    two parameters, its parts, and a complex capture is an array of pairs."""
-    if i.params["sliced"] or i.params.get("checkpoint"):
-        return None
+    two parameters, its parts, a complex capture is an array of pairs, and a sequence is a capture whose rows are gathered."""
     (region,) = i.regions
-    states = region.parameters[1 : 1 + i.params["carried"]]
+    states, rows = region.parameters[1 : 1 + i.params["carried"]], region.results[i.params["carried"] :]
     shapes = {v.type.shape for v in states if v.type.shape}
-    are_arrays = all(isinstance(v.type, ArrayType) for v in region.parameters)
-    if len(region.results) != len(states) or len(shapes) != 1 or not are_arrays:
+    are_arrays = all(isinstance(v.type, ArrayType) for v in (*i.operands, *i.results))
+    if i.params.get("checkpoint") or len(shapes) != 1 or not are_arrays:
         return None
     (space,) = shapes
-    flat = _Flattening(i.loc, region, len(states))
-    if not all(flat.add(k, space) for k in region.instructions):
+    if any(v.type.dtype.is_complex or v.type.shape != space for v in rows):
+        return None
+    flat = _Flattening(i)
+    if flat.has_complex_rows or not all(flat.add(k, space) for k in region.instructions):
         return None
     results = flat.results()
     if results is None:
         return None
     body = Block(tuple(flat.parameters), tuple(flat.b.instructions), results)
-    return body if _is_elementwise(body, space, 1 + len(results)) else None
+    return body if _is_elementwise(body, space, 1 + len(results) - len(rows)) else None
 
 
 class _Flattening:
     """The contents of the groups of a region, with complex values as pairs of real ones."""
 
-    def __init__(self, loc: Loc, region: Block, carried: int) -> None:
-        self.b, self.region, self.carried = Builder(loc), region, carried
+    def __init__(self, i: Instruction) -> None:
+        (region,) = i.regions
+        self.b, self.region, self.carried = Builder(i.loc), region, i.params["carried"]
         self.env: dict[Value, Value] = {}
         self.pairs: dict[Value, tuple[Value, ...]] = {}
         self.parameters: list[Value] = []
+        sequences = range(1 + self.carried, 1 + self.carried + i.params["sliced"])
+        self.has_complex_rows = any(region.parameters[k].type.dtype.is_complex for k in sequences)
+        operands = i.operands if i.params["length"] else i.operands[1:]
         for k, v in enumerate(region.parameters):
             assert isinstance(v.type, ArrayType)
-            if not v.type.dtype.is_complex:
+            if k in sequences:
+                self.parameters.append(Value(operands[k - 1].type, v.name))
+                self.env[v] = self.b.gather(self.parameters[-1], region.parameters[0], axes=(0,), in_range=(0,))
+            elif not v.type.dtype.is_complex:
                 self.env[v] = v
                 self.parameters.append(v)
-            elif k <= carried:
+            elif k <= self.carried:
                 part = ArrayType(v.type.dtype.part, v.type.shape)
                 self.pairs[v] = Value(part, f"{v.name}_re" if v.name else ""), Value(part, f"{v.name}_im" if v.name else "")
                 self.parameters += self.pairs[v]
@@ -156,8 +164,8 @@ def _is_elementwise(body: Block, space: Shape, moving: int) -> bool:
                 pass
             case Reindex() if not varies and shape in (space, ()):
                 pass
-            case Gather() if not shape and i.operands[0] in body.parameters[moving:]:
-                work[False] += 1
+            case Gather() if shape in (space, ()) and i.operands[0] in body.parameters[moving:]:
+                work[bool(shape)] += 1
             case _:
                 return False
     return work[False] <= MOST_SCALARS * work[True] and work[True] <= MOST_WEIGHT
@@ -168,12 +176,12 @@ class _Interchange:
 
     def __init__(self, b: Builder, i: Instruction, body: Block, new: New) -> None:
         self.b, self.i, self.body = b, i, body
-        self.carried, self.is_reverse = len(body.results), i.params["reverse"]
-        self.length = tuple(i.params["length"])
+        self.is_reverse, self.length = i.params["reverse"], tuple(i.params["length"])
         self.count = None if self.length else new(i.operands[0])
         operands = tuple(map(new, i.operands if self.length else i.operands[1:]))
         states, captures = operands[: i.params["carried"]], operands[i.params["carried"] :]
         self.states = tuple(part for v in states for part in self.parts(v))
+        self.has_rows = len(body.results) > len(self.states)
         self.captures = tuple(b.view_as_real(v) if v.type.dtype.is_complex else v for v in captures)
         index = body.parameters[0]
         self.reads_position = index in body.results or any(index in k.operands for k in body.instructions)
@@ -196,25 +204,27 @@ class _Interchange:
 
     def kernels(self) -> tuple[Value, ...]:
         """Append the kernels; return the carried values at the end."""
-        if self.length and isinstance(self.length[0], int) and self.length[0] <= STRIP:
+        if self.has_rows or (self.length and isinstance(self.length[0], int) and self.length[0] <= STRIP):
             return self.kernel(self.b, (), self.states, self.captures, ())
         return self.strips()
 
     def kernel(
         self, b: Builder, count: Sequence[Value], states: Sequence[Value], captures: Sequence[Value], starts: Sequence[Value]
     ) -> tuple[Value, ...]:
-        """Append the kernel of ``count`` iterations, or of all. ``starts``: the position of the first one, if that varies."""
+        """Append the kernel of ``count`` iterations, or of all, as where rows are stored. ``starts``: the position of the first
+        one, if that varies."""
         index, *others = self.body.parameters
         inner, step = Builder(self.i.loc), Value(index.type, index.name)
         first = [Value(v.type, "start") for v in starts]
         position = step
-        if self.is_reverse and self.reads_position:
+        is_reverse = self.is_reverse and self.has_rows
+        if self.is_reverse and self.reads_position and not is_reverse:
             position = inner.sub(first[0] if first else inner.const(self.length[0] - 1, I64), step)
         elif first:
             position = inner.add(first[0], step)
         body = substitute_values(self.body, {index: position})
         region = copy_block(Block((step, *others, *first), (*inner.instructions, *body.instructions), body.results))
-        params = {"carried": self.carried, "sliced": 0, "length": () if count else self.length, "reverse": False}
+        params = {"carried": len(states), "sliced": 0, "length": () if count else self.length, "reverse": is_reverse}
         return b.emit(elementwise_scan, (*count, *states, *captures, *starts), params, [region])
 
     def strips(self) -> tuple[Value, ...]:
@@ -228,7 +238,7 @@ class _Interchange:
         results = self.kernel(inner, [count], states, captures, [start] if self.reads_position else [])
         region = inner.block([strip, *states, *captures, *totals], results)
         lengths = (-(-length // STRIP),) if isinstance(length, int) else ()
-        params = {"carried": self.carried, "sliced": 0, "length": lengths, "reverse": False}
+        params = {"carried": len(states), "sliced": 0, "length": lengths, "reverse": False}
         return b.emit(OPS["scan"], (*strips, *self.states, *self.captures, *total), params, [region])
 
     def part(self, length: Extent | None) -> Block:

@@ -126,7 +126,8 @@ class Lowering(BlockLowering):
         held = Counter(self.holder(v) for v in instruction.operands)
         first = instruction.op.first(instruction.params)  # type: ignore[attr-defined]
         operand_of: dict[Value, Value] = {}
-        for result, operand in zip(instruction.results, instruction.operands[first:], strict=False):
+        states = instruction.operands[first : first + instruction.params["carried"]]
+        for result, operand in zip(instruction.results, states, strict=False):
             is_alone = held[self.holder(operand)] == 1 and operand.type == result.type and bool(operand.type.shape)
             is_free = self.is_last_use(operand, ()) and not self.is_home_free(result)
             if is_alone and (is_free or self.may_overwrite(result, operand)):

@@ -103,18 +103,20 @@ class Scan(Loop):
 
 
 class ElementwiseScan(Scan):
-    """A scan without sequences whose iterations compute each element of the carried arrays, all of one shape, from scalars and
-    from elements at the same index: a kernel may run all iterations of one element before those of the next
-    (``codegen.fuse.interchange``)."""
+    """A scan without sequences whose iterations compute each element of the carried arrays and of the result rows, all of one
+    shape, from scalars and from carried elements at the same index: a kernel may run all iterations of one element before those
+    of the next (``codegen.fuse.interchange``)."""
 
     def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
         results = super().infer(types, params, regions, same)
-        shapes = [t.shape for t in results if isinstance(t, ArrayType) and t.shape]
-        if params["sliced"] or len(results) != params["carried"] or not shapes:
-            raise TypeError("takes no sequences, gives none, and carries an array")
+        carried = params["carried"]
+        shapes = [t.shape for t in results[:carried] if isinstance(t, ArrayType) and t.shape]
+        if params["sliced"] or not shapes or not all(isinstance(t, ArrayType) for t in results):
+            raise TypeError("takes no sequences, gives no stacks, and carries an array")
+        shapes += [t.shape[1:] for t in results[carried:]]
         for shape in shapes[1:]:
             if len(shape) != len(shapes[0]):
-                raise TypeError("the carried arrays must have one shape")
+                raise TypeError("the carried arrays and the result rows must have one shape")
             for e, f in zip(shape, shapes[0], strict=True):
                 same(e, f)
         return results

@@ -246,12 +246,102 @@ def test_gradients(function: Callable[..., Any]) -> None:
     check(np.random.default_rng(5).uniform(0.1, 0.9, size=4))
 
 
-def rows(x: Array) -> Array:
-    return pb.scan(lambda s, row: (s * 0.5 + row, None), x[0], x)[0]
+def taken(z: Array) -> Array:
+    return pb.scan(lambda s, row: (s * 0.5 + row, None), z[0], z)[0]
 
 
-def outputs(x: Array) -> Array:
-    return pb.scan(lambda s, _: (s * 0.5, s), x, None, length=5)[1]
+def given(z: Array) -> Array:
+    return pb.scan(lambda s, _: ((s[0] * 0.5, s[0] * s[1]), s[1] - s[0]), (z[0], z[1]), None, length=len(z))[1]
+
+
+def taken_and_given(z: Array) -> Array:
+    def step(state: Array, rows: Array) -> Array:
+        s, t = state
+        s = s * 0.5 + rows[0] * t
+        return (s, t + 0.25), (s, rows[1] > s)
+
+    return pb.scan(step, (z[0], 0.5), (z, z[::-1]))[1]
+
+
+def backwards(z: Array) -> Array:
+    return pb.scan(lambda s, row: (s * 0.5 + row, s), z[0], z, reverse=True)
+
+
+def by_index(z: Array) -> Array:
+    s, out = z[0] * 0, np.zeros_like(z)
+    for t in range(len(z)):
+        s = s * 0.5 + z[t] * z[len(z) - 1 - t]
+        out[t] = s
+    return out
+
+
+WITH_ROWS = (taken, given, taken_and_given, backwards, by_index)
+
+
+def scanned(body: Callable[..., Any], state: Any, xs: Any, length: int | None = None, reverse: bool = False) -> Any:
+    """A scan by plain Python."""
+    several = isinstance(xs, tuple)
+    count, rows = len(xs[0] if several else xs) if length is None else length, []
+    for k in reversed(range(count)) if reverse else range(count):
+        state, row = body(state, None if xs is None else tuple(x[k] for x in xs) if several else xs[k])
+        rows.append(row)
+    rows = rows[::-1] if reverse else rows
+    if rows and isinstance(rows[0], tuple):
+        return state, tuple(np.array(column) for column in zip(*rows, strict=True))
+    return state, np.array(rows)
+
+
+@pytest.mark.parametrize("shape", [(2, 0), (3, 1), (5, 9), (300, 17), (4, 2, 3), (3, 5000)])
+@pytest.mark.parametrize("function", WITH_ROWS, ids=lambda f: f.__name__)
+def test_rows(function: Callable[..., Any], shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Iterations take rows of sequences and give rows of results."""
+    z = np.random.default_rng(6).uniform(size=shape)
+    results = flat(pb.jit(function)(z)), flat(pb.jit(function)(np.asfortranarray(z)))
+    if len(shape) < 3:
+        assert kernels_of(function, z) or function is by_index
+    monkeypatch.setattr(pb, "scan", scanned)
+    for result in results:
+        for value, expected in zip(result, flat(function(z)), strict=True):
+            np.testing.assert_array_equal(value, expected)
+
+
+@pytest.mark.parametrize("function", WITH_ROWS, ids=lambda f: f.__name__)
+def test_rows_at_every_stage(function: Callable[..., Any]) -> None:
+    z = np.random.default_rng(7).uniform(size=(4, 3))
+    results = run_targets(trace(function, (z,), {}).function, [z])
+    for target, values in results.items():
+        for value, expected in zip(values, results["interpreter"], strict=True):
+            assert_close(value, expected, note=target)
+
+
+@pytest.mark.parametrize("function", [taken, given, backwards, by_index], ids=lambda f: f.__name__)
+def test_gradients_with_rows(function: Callable[..., Any]) -> None:
+    check = pb.check_grad(lambda z: sum(np.sum(v * v) for v in flat(function(z))), order=2)
+    check(np.random.default_rng(8).uniform(0.1, 0.9, size=(4, 3)))
+
+
+def test_the_gradient_of_a_loop_is_two_kernels() -> None:
+    """The forward part stores rows, which the reverse part takes."""
+
+    def loss(x: Array) -> Array:
+        return np.sum(pb.fori_loop(0, 400, lambda i, x: 2.7 * x * (1.0 - x), x))
+
+    assert len(kernels_of(pb.value_and_grad(loss), np.ones(9))) == 2
+    x = np.linspace(0.1, 0.9, 2500)
+    value, gradient = pb.value_and_grad(loss)(x)
+    expected, slope = x, np.ones_like(x)
+    for _ in range(400):
+        slope, expected = slope * (2.7 * (1.0 - expected) - 2.7 * expected), 2.7 * expected * (1.0 - expected)
+    np.testing.assert_allclose(value, expected.sum())
+    np.testing.assert_allclose(gradient, slope, rtol=1e-9, atol=1e-300)
+
+
+def complex_rows(x: Array) -> Array:
+    return pb.scan(lambda s, row: (s * 0.5 + row, None), x[0] + 0j, x + 0j)[0]
+
+
+def rows_of_scalars(x: Array) -> Array:
+    return pb.scan(lambda s, _: ((s[0] * 0.5, s[1] + 1.0), s[1]), (x, 0.0), None, length=5)[1]
 
 
 def summed(x: Array) -> Array:
@@ -266,7 +356,10 @@ def costly_scalars(x: Array) -> Array:
     return pb.fori_loop(0, 500, lambda i, x: x * 0.5 + np.sin(i * 0.1), x)
 
 
-@pytest.mark.parametrize("function", [rows, outputs, summed, neighbours, costly_scalars], ids=lambda f: f.__name__)
+STAY = (complex_rows, rows_of_scalars, summed, neighbours, costly_scalars)
+
+
+@pytest.mark.parametrize("function", STAY, ids=lambda f: f.__name__)
 def test_other_loops_stay(function: Callable[..., Any]) -> None:
-    """Loops that take or give rows, read other elements, or compute costly functions of scalars run iteration by iteration."""
+    """Loops that read or sum other elements, or compute costly functions of scalars, run iteration by iteration."""
     assert not kernels_of(function, np.ones((5, 4)))
