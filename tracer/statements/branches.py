@@ -246,6 +246,9 @@ def _branch(
             if inside.outcomes.frame is not frame_of():
                 raise
             return _taken(inside.outcomes.of(test), test, then, orelse)
+        for target, _, most in ran.lists:
+            if id(target) not in sized:
+                target.refuse_longer(most)
         if ran.raised is not None:
             negated = as_traced(np.logical_not(test))
             holds, runs = (negated, test) if side is then else (test, negated)
@@ -255,9 +258,6 @@ def _branch(
             return _taken((side is not then) == (is_held is not False), test, then, orelse)
         regions.append(region)
         sides.append(ran)
-        for target, _, most in ran.lists:
-            if id(target) not in sized:
-                target.refuse_longer(most)
     return _Join(test, regions, sides, variables, live, filled, sized).emit()
 
 

@@ -337,3 +337,28 @@ def test_what_an_iteration_may_store_is_not_stored_on_another_path() -> None:
                     result = repr(error)
                 outcomes.append(repr((result, vars(own))))
             assert outcomes[0] == outcomes[1]
+
+
+def test_lists_that_a_path_makes_longer_before_it_raises_have_room() -> None:
+    history: list[float] = []
+
+    def f(p: float, k: Any) -> None:
+        if p != 1.0:
+            w = 0
+            while True:
+                w += 1
+                if w > k % 5 or p > 5.0:
+                    break
+                history.append(abs(p))
+            raise ValueError(f"after {w}")
+
+    compiled = pb.jit(f)
+    for p, k in ((-2.0, np.int64(3)), (1.0, np.int64(3)), (2.0, np.int64(4)), (7.0, np.int64(2)), (0.5, 3)):
+        if p == 1.0:
+            compiled(p, k)
+        else:
+            with pytest.raises(ValueError) as raised:
+                compiled(p, k)
+            with pytest.raises(ValueError) as expected:
+                f(p, k)
+            assert str(raised.value) == str(expected.value)
