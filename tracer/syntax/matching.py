@@ -13,6 +13,7 @@ import dis
 import functools
 import itertools
 import linecache
+import re
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -218,11 +219,20 @@ def _key(code: CodeType) -> Key:
     return code.co_name, code.co_firstlineno, min(columns, default=0) if code.co_name == "<lambda>" else 0
 
 
+_BLOCKS = re.compile(rf"\b{PREFIX}\w+\.<locals>\.")
+"""What stands in the qualified name of a function or class for the blocks that it is in."""
+
+
 def _titled(code: CodeType, name: str = "", qualified: str = "") -> CodeType:
-    """Return code whose blocks have the name of the function that they are blocks of."""
+    """Return code whose blocks have the name of the function that they are blocks of, and whose functions and classes have the
+    names that they have in Python."""
     is_block = code.co_name.startswith(PREFIX)
-    name, qualified = (name, qualified) if is_block else (code.co_name, code.co_qualname)
-    constants = tuple(_titled(c, name, qualified) if isinstance(c, CodeType) else c for c in code.co_consts)
+    name, qualified = (name, qualified) if is_block else (code.co_name, _BLOCKS.sub("", code.co_qualname))
+    is_class = "__qualname__" in code.co_names
+    constants = tuple(
+        _titled(c, name, qualified) if isinstance(c, CodeType) else _BLOCKS.sub("", c) if is_class and type(c) is str else c
+        for c in code.co_consts
+    )
     if not is_block:
-        return code.replace(co_consts=constants)
+        return code.replace(co_consts=constants, co_qualname=qualified)
     return code.replace(co_consts=constants, co_name=name, co_qualname=qualified)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import pullback as pb
 from pullback.tracer.syntax import matching
 from pullback.tracer.syntax.matching import has_flow, rewritten
 from pullback.tracer.syntax.rewriting import Rewriter
@@ -128,3 +129,33 @@ def test_statements_that_share_lines_are_rewritten(tmp_path: Path) -> None:
         code = rewritten(functions_of(SEVERAL, str(path))[name].__code__)
         assert code is not None
         assert sign in code.co_consts or any(sign in c.co_consts for c in matching._nested(code))
+
+
+def test_functions_and_classes_in_blocks_have_pythons_names() -> None:
+    def named(x: float) -> list[str]:
+        names: list[str] = []
+        while x < 3:
+            x += 1
+        for _ in range(2):
+            if x > 2.5:
+
+                def inner(y: float) -> float:
+                    return y
+
+                class Local:
+                    """A class of an iteration."""
+
+                names = [inner.__qualname__, (lambda y: y).__qualname__, Local.__qualname__]
+        return names
+
+    assert pb.jit(named)(0.5) == named(0.5)
+
+    def called(x: float) -> float:
+        while x < 3:
+            x += 1
+        if x > 2.5:
+            return (lambda y: y)(x, scale=2.0)  # type: ignore[call-arg]
+        return x
+
+    with pytest.raises(TypeError, match=r"<locals>\.called\.<locals>\.<lambda>\(\) got an unexpected keyword argument 'scale'"):
+        pb.jit(called)(0.5)
