@@ -198,7 +198,7 @@ class Writer:
     def __init__(self, seed: int, style: Style) -> None:
         self.random, self.style = random.Random(seed), style
         self.indices: list[str] = []
-        self.loops = self.depth = 0
+        self.loops = self.count = 0
         self.result = ", ".join(["s", "t", "m", *style.results])
 
     def text(self) -> str:
@@ -248,8 +248,9 @@ class Writer:
         return [*lines, "else:", *self.block(depth)] if self.random.random() < 0.4 else lines
 
     def loop(self, depth: int) -> list[str]:
-        name = f"i{self.random.randrange(1000)}"
+        self.count += 1
         self.loops += 1
+        name = f"i{self.count}_{self.random.randrange(1000)}"
         choice = self.random.random()
         if self.style.loops and choice < 0.25:
             lines = [*self.filled(self.random.choice(self.style.loops)).split("\n"), *self.block(depth)]
