@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -44,6 +45,8 @@ class GrowingKeys(Keyed):
     removed; ``is_ordered``: elements were added one by one, in whose order Python adds them."""
 
     entries: GrowingList
+    word = "dictionary"
+    """What Python's errors call it."""
 
     def __init__(self) -> None:
         self.entries, self.is_ordered, self.removals = GrowingList(), True, 0
@@ -306,6 +309,7 @@ class GrowingDict(GrowingKeys):
     def items(self) -> View:
         elements = self.entries
         result = View(list.__iter__(elements))
+        result.part = None
         if elements.rows is not None:
             result.rows = elements.copy().rows
         result.source, result.owner, result.key_of = elements, self, self.key_of
@@ -316,6 +320,7 @@ class GrowingDict(GrowingKeys):
         elements = self.entries
         rows = elements.rows
         result = View(element[k] for element in list.__iter__(elements))
+        result.part = k
         result.source, result.owner, result.key_of = elements, self, (lambda key: key) if k == 0 else None
         if rows is not None:
             first = self.key_tree(rows).count
@@ -414,6 +419,7 @@ class GrowingSet(GrowingKeys):
     """A set of the traced function."""
 
     stands_for: type = set
+    word = "Set"
 
     def add(self, key: Any, /) -> None:
         is_key, _ = self.find(key)
@@ -449,6 +455,10 @@ class GrowingSet(GrowingKeys):
             self.entries.rows = _distinct(_rows_of(sequence))
         else:
             _each(elements.elements_of() if isinstance(elements, GrowingSet) else elements, self.add)
+
+    def __iter__(self) -> Iterator[Any]:
+        elements = iter(self.sequence())
+        return KnownElementsIterator(KnownElements(self, elements)) if self.entries.rows is None else elements
 
     def elements_of(self) -> GrowingList:
         """Return the elements for a use that does not depend on their order."""
@@ -573,13 +583,54 @@ class GrowingSet(GrowingKeys):
     __ixor__ = intersection_update = symmetric_difference_update = __iand__
 
 
+class KnownElements:
+    """The known number of elements of a dict or set that a loop goes over. ``part``: 0 for keys, which are those of the ``owner``
+    unless they are given, 1 for values, None for pairs; values are those of the time at which they are read."""
+
+    def __init__(self, owner: GrowingKeys, keys: Iterator[Any] | None = None, part: int | None = 0) -> None:
+        self.owner, self.part = owner, part
+        self.keys = [key for key, _ in list.__iter__(owner.entries)] if keys is None else list(keys)
+
+    def at(self, k: int) -> Any:
+        """Return element ``k``. Raises StopIteration if there is none, and RuntimeError, as Python's iterators do, if there is
+        another number of keys by now, at run time if values decide it."""
+        entries, error = self.owner.entries, RuntimeError(f"{self.owner.word} changed size during iteration")
+        if entries.rows is not None:
+            check(entries.length() == len(self.keys), error)
+        elif list.__len__(entries) != len(self.keys):
+            raise error
+        if k == len(self.keys):
+            raise StopIteration
+        if self.part == 0:
+            return self.keys[k]
+        value = self.owner.element(k)[1]
+        return value if self.part == 1 else (self.keys[k], value)
+
+
+class KnownElementsIterator(Iterator[Any]):
+    """An iterator over elements of a known number."""
+
+    def __init__(self, elements: KnownElements) -> None:
+        self.elements, self.next = elements, 0
+
+    def __next__(self) -> Any:
+        element = self.elements.at(self.next)
+        self.next += 1
+        return element
+
+    def remaining(self) -> list[Callable[[], Any]]:
+        """Return functions that return the elements that are left, the last of which raises StopIteration."""
+        return [partial(self.elements.at, k) for k in range(self.next, len(self.elements.keys) + 1)]
+
+
 class View(GrowingList):
     """The keys, values or items of a dict, the ``owner``: a copy of what they are. ``source``: the list of the dict's pairs;
-    ``key_of`` returns the key in an element, None if there is none."""
+    ``key_of`` returns the key in an element, None if there is none; ``part``: 0 for keys, 1 for values, None for both."""
 
-    __slots__ = ("key_of", "owner", "source")
+    __slots__ = ("key_of", "owner", "part", "source")
     source: GrowingList
-    owner: GrowingKeys
+    owner: GrowingDict
+    part: int | None
     key_of: Callable[[Any], Any] | None
 
     def row(self, k: Any) -> Any:
@@ -588,6 +639,11 @@ class View(GrowingList):
             key = self.key_of(element)
             current_root().keys_of[id(key)] = key, self.owner, k, self.owner.removals
         return element
+
+    def _unchanging(self) -> Iterator[Any]:
+        if self.source.rows is None:
+            return KnownElementsIterator(KnownElements(self.owner, part=self.part))
+        return iter(self.owner.items() if self.part is None else self.owner.part(self.part))
 
     def __getitem__(self, k: Any) -> Any:
         raise TypeError("a view of a dict is not subscriptable")

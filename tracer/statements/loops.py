@@ -17,6 +17,7 @@ from pullback.tracer.statements.earlier_traces import EarlierFirst, earlier, not
 from pullback.tracer.statements.first_iterations import FirstIteration
 from pullback.tracer.statements.growing import GrowingList, list_of
 from pullback.tracer.statements.items import Items, items
+from pullback.tracer.statements.keyed import KnownElementsIterator
 from pullback.tracer.statements.rolled_loops import LoopStatement, finished
 from pullback.tracer.statements.try_statements import raised_after
 from pullback.tracer.statements.unrolling import LIMITS, MOST_EMPTY, Growth
@@ -192,6 +193,8 @@ def _python_loop(iterable: Any, loop: LoopStatement) -> Completion | None:
 
 def _remaining(iterator: Iterator[Any]) -> list[Callable[[], Any]]:
     """Return functions that return the items that are left. Raises TraceError if there are too many for a branch each."""
+    if isinstance(iterator, KnownElementsIterator):
+        return iterator.remaining()
     remaining = list(itertools.islice(iterator, MOST_FOLLOWED + 1))
     if len(remaining) > MOST_FOLLOWED:
         raise TraceError(f"a loop that values end goes over an iterator of more than {MOST_FOLLOWED} items; go over a range")
@@ -215,6 +218,15 @@ def _rest(loop: LoopStatement, k: int, ended: Completion | None) -> Completion |
     return loop.start_at(k).run(None, ended)
 
 
+def _iteration(loop: LoopStatement, item: Callable[[], Any]) -> Completion | None:
+    """Run an iteration of an item; return how it ended."""
+    try:
+        value = item()
+    except StopIteration:
+        return None
+    return loop.iteration(value)
+
+
 def _nested(remaining: Sequence[Callable[[], Any]], loop: LoopStatement, ended: Completion | None) -> Completion | None:
     """Run iterations one in another: each is a branch that is taken if the one before did not leave the loop. ``remaining``
     return their items, which the iterations before may change."""
@@ -223,11 +235,11 @@ def _nested(remaining: Sequence[Callable[[], Any]], loop: LoopStatement, ended: 
     if ended is None or ended.is_decided:
         if not is_code(ended, NEXT, CONTINUE):
             return ended
-        return _nested(remaining[1:], loop, loop.iteration(remaining[0]()))
+        return _nested(remaining[1:], loop, _iteration(loop, remaining[0]))
     before = ended
 
     def following() -> Completion | None:
-        return _nested(remaining[1:], loop, loop.iteration(remaining[0]()))
+        return _nested(remaining[1:], loop, _iteration(loop, remaining[0]))
 
     return branch(as_traced(is_code(before, NEXT, CONTINUE)), following, lambda: before, loop.names, [loop.body])
 

@@ -501,3 +501,122 @@ def test_counters_that_a_loop_returns_on_one_path_are_refused_or_right() -> None
 
     with pytest.raises(pb.TraceError, match="in each iteration"):
         pb.jit(ended, guards=False)(2.5)
+
+
+def dict_of(p: float) -> dict[int, float]:
+    return {1: p, 2: 2.0 * p, 3: p}
+
+
+def removing(p: float) -> Any:
+    d, s = dict_of(p), 0.0
+    for k, v in d.items():
+        s += v
+        if p > 0.0:
+            del d[k]
+    return s
+
+
+def adding(p: float) -> Any:
+    d, s = dict_of(p), 0.0
+    for j, v in enumerate(d.values()):
+        s += j * v
+        if p > 0.0:
+            d[7] = p
+    return s
+
+
+def removing_one_that_follows(p: float) -> Any:
+    d, s = dict_of(p), 0.0
+    for k in d:
+        if d[k] > 1.5:
+            d.pop(3, None)
+        s += 1.0
+    return s
+
+
+def adding_at_the_end(p: float) -> Any:
+    d, s = dict_of(p), 0.0
+    for k in d:
+        if k == 3 and d[k] * k > 2.5:
+            del d[k]
+        s += 1.0
+    return s + len(d)
+
+
+def adding_to_a_set(p: float) -> Any:
+    elements, s = {1}, p
+    for _ in elements:
+        if p > 0.0:
+            elements.add(9)
+        s += 1.0
+    return s
+
+
+def leaving_after_a_change(p: float) -> Any:
+    d, s = dict_of(p), 0.0
+    for k in d:
+        if d[k] * k > 1.5:
+            del d[k]
+            break
+        s += d[k]
+    else:
+        s += 100.0
+    return s + len(d)
+
+
+def leaving_before_another(p: float) -> Any:
+    d, s = dict_of(p), 0.0
+    for k in d:
+        if s > p * 2.0:
+            break
+        if k == 3 and d[k] * k > 2.5:
+            del d[k]
+        s += 1.0
+    return s + len(d)
+
+
+def updating(p: float) -> Any:
+    d, s = dict_of(p), 0.0
+    for _, v in d.items():
+        if p > 0.0:
+            d[2] = v * 3.0
+        s += v
+    return s
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(removing, adding, removing_one_that_follows, adding_at_the_end, adding_to_a_set),
+        *(leaving_after_a_change, leaving_before_another, updating),
+    ],
+)
+def test_loops_over_dicts_that_they_change(function: Callable[..., Any]) -> None:
+    """A loop whose dict has another number of keys when the next is read raises Python's error; values are read when their turn
+    comes."""
+    for compiled in (pb.jit(function), pb.jit(function, guards=False)):
+        for p in (1.0, -1.0, 2.5, 0.25):
+            try:
+                expected = function(p)
+            except RuntimeError as error:
+                with pytest.raises(RuntimeError, match=str(error)):
+                    compiled(p)
+            else:
+                assert compiled(p) == expected
+
+
+def test_views_of_dicts_follow_changes() -> None:
+    def held(p: float) -> Any:
+        d = dict_of(p)
+        values, items, s = d.values(), d.items(), 0.0
+        if p > 0.0:
+            d[1] = p * 7.0
+        for k, v in items:
+            s += k * v
+        for v in values:
+            s += v
+        return s + sum(values)
+
+    for compiled in (pb.jit(held), pb.jit(held, guards=False)):
+        for p in (1.0, -1.0):
+            assert compiled(p) == held(p)
