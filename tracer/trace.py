@@ -523,6 +523,8 @@ def with_lists(value: Any, objects: dict[int, Any] | None = None) -> Any:
         objects[id(value)] = value
         names = attribute_names(value)
         return ObjectResult(real_class(type(value)), names, [inside(getattr(value, name)) for name in names])
+    if type(value) is dict and any(isinstance(key, TracedArray) for key in value):
+        return {k: inside(x) for k, x in value.items()}  # of keys that values decide there is no structure
     return with_children(value, inside)
 
 
