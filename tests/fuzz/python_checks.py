@@ -19,6 +19,7 @@ from pullback.ir.passes.transforms.reverse import GradientError
 from pullback.tracer.arrays.literals import scalar_of
 from pullback.tracer.arrays.tree import unflatten
 from pullback.tracer.trace import Trace, trace
+from pullback.tracer.user_code.clauses import NOT_HANDLED
 from tests.fuzz.python_control import arguments_of, function_of, is_equal
 from tests.fuzz.python_expressions import LENGTH
 from tests.fuzz.test_fuzz_gradients import interpreted, slope
@@ -50,7 +51,7 @@ class Interpreted:
             with np.errstate(all="ignore"):
                 results = interpret(traced.function, *inputs)
         except CheckFailed as error:
-            raise getattr(builtins, error.error)(str(error)) from None
+            raise (pb.TraceError if error.error == NOT_HANDLED else getattr(builtins, error.error))(str(error)) from None
         count = len(traced.returned)
         # A result of the interpreter may be a view of an input, which is written below.
         own = map(scalar_of, map(np.array, results[:count]), traced.numbers)
