@@ -98,13 +98,13 @@ class _ElementwiseScan(Elements):
         if work <= MOST_REPEATED:
             self.memo.clear()
             index = b.open("j")
-            self.iterations((*prefix, index), [bool(v.type.shape) for v in self.states])
+            self.iterations((*prefix, index))
             b.close(index, few)
         for i, extent in zip(reversed(prefix), reversed(counts[:-1]), strict=True):
             b.close(i, extent)
         if any(not v.type.shape for v in self.states):
             self.memo.clear()
-            self.iterations((), [not v.type.shape for v in self.states])
+            self.iterations(())
         return Draft(kernel=b.kernel(self.parameters), sizes=b.sizes())
 
     def trip_count(self) -> Value:
@@ -148,9 +148,9 @@ class _ElementwiseScan(Elements):
         blocks = b.raw_shr(b.add(total, b.const(self.block - 1, I64)), b.const(self.block.bit_length() - 1, I64))
         b.close(block, blocks, independent=True)
 
-    def iterations(self, index: tuple[Value, ...], is_stored: Sequence[bool]) -> None:
-        """Emit the loop over iterations at an index of the elements, and store some of the carried values after it. Without an
-        index, only scalars are carried."""
+    def iterations(self, index: tuple[Value, ...]) -> None:
+        """Emit the loop over iterations at an index of the elements, and store the carried elements after it. Without an index,
+        only scalars are carried, and stored."""
         b = self.b
         count = self.trip_count()
         states = [k for k, v in enumerate(self.states) if index or not v.type.shape]
@@ -165,5 +165,5 @@ class _ElementwiseScan(Elements):
         after = [self.element(self.region.results[k], at[k]) for k in states]
         ends = b.close(step, count, starts, after, None, carried, trip_count=TRIP_COUNT)
         for k, value in zip(states, ends, strict=True):
-            if is_stored[k]:
+            if bool(self.states[k].type.shape) == bool(index):
                 self.write(value, self.copies[k][1], at[k])
