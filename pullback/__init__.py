@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pullback.debugging.printing import print, print_grad
     from pullback.devices import eager as _eager
     from pullback.devices.device_put import DeviceArray, device_put
+    from pullback.distributed.distribute import distribute
     from pullback.exporting.cuda import DeviceExport
     from pullback.exporting.export import Exported, ExportWarning, export
     from pullback.exporting.exporter import ExportError
@@ -75,7 +76,7 @@ __all__ = [
     "DeviceWarning", "RetraceWarning", "ShapeDtypeStruct", "TraceError", "UnrollWarning", "VerificationError", "__version__",
     "associative_scan",
     "cache_info", "callback", "check_grad", "check_grads", "checkpoint", "cond", "const_graph", "custom_jvp", "custom_vjp",
-    "deriv", "device_put", "elementwise_grad",
+    "deriv", "device_put", "distribute", "elementwise_grad",
     "ExportError", "ExportWarning", "Exported", "Loaded", "export", "extend", "find_nan",
     "fixed_point", "flatten", "fori_loop", "get_num_threads", "grad", "grad_and_aux", "grad_named", "hessian",
     "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad", "hvp", "jacfwd", "jacobian", "jacrev", "jit", "jvp",
@@ -104,6 +105,7 @@ if not TYPE_CHECKING:
         "pullback.debugging.find_nan": ("find_nan",),
         "pullback.debugging.printing": ("print", "print_grad"),
         "pullback.checking.verification": ("VerificationError",),
+        "pullback.distributed.distribute": ("distribute",),
         "pullback.exporting.cuda": ("DeviceExport",),
         "pullback.exporting.export": ("ExportWarning", "Exported", "export"),
         "pullback.exporting.exporter": ("ExportError",),

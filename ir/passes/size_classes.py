@@ -59,9 +59,10 @@ BORDERS = (slice_, broadcast, concat, squeeze, flip)
 """Ops by which borders are taken from an array."""
 
 
-def templated(function: Function, *, exactly: bool = False) -> Abstract:
+def templated(function: Function, *, exactly: bool = False, symbolic: int | None = None) -> Abstract:
     """Return ``abstract`` of a function, with the extents of size classes constant: the content of a template, and its key.
-    ``exactly``: without the rewrites ``rolls`` and ``cuts``, and the proofs of ``index_ranges``, which depend on the extents."""
+    ``exactly``: without the rewrites ``rolls`` and ``cuts``, and the proofs of ``index_ranges``, which depend on the extents.
+    ``symbolic``: a number; extents of it are in no size class."""
     function = strip_values(function)
     if not exactly:
         function = index_ranges(function)
@@ -78,6 +79,7 @@ def templated(function: Function, *, exactly: bool = False) -> Abstract:
     fixed |= {name: 1 for name in _added(body) | _elements(body) if named.sizes.get(name) == 1}
     multiplied = _multiplied(body, named.sizes)
     fixed |= {name: 1 for name in named.sizes if name in multiplied and named.sizes[name] == 1}
+    fixed = {name: size for name, size in fixed.items() if size != symbolic}
     if not fixed:
         return named
     sizes = {name: size for name, size in named.sizes.items() if name not in fixed}

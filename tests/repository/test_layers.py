@@ -30,15 +30,19 @@ LAYERS = {
 }
 # Third-party packages that each layer may import, within functions where they are heavy.
 LIBRARIES = {
-    "pullback": {"numpy", "scipy", "ml_dtypes", "torch"},
+    "pullback": {"numpy", "scipy", "ml_dtypes", "torch", "dask", "distributed"},
     "tracer": {"numpy", "scipy", "ml_dtypes"},
     "runtime": {"numpy", "scipy", "ml_dtypes", "llvmlite", "pycuda"},
     "codegen": {"numpy"},
     "ir": {"numpy", "scipy", "ml_dtypes"},
 }
-HEAVY = {"scipy", "llvmlite", "ml_dtypes", "pycuda", "torch"}
+HEAVY = {"scipy", "llvmlite", "ml_dtypes", "pycuda", "torch", "dask", "distributed"}
 # Modules that are themselves loaded late, and the heavy libraries that they may import at their top.
-LATE = {"pullback.torch": {"torch", "ml_dtypes"}}
+LATE = {
+    "pullback.torch": {"torch", "ml_dtypes"},
+    "pullback.distributed.cluster": {"dask", "distributed"},
+    "pullback.distributed.embedded": {"distributed"},
+}
 
 
 @dataclass(frozen=True, kw_only=True)

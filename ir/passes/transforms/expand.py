@@ -5,6 +5,7 @@ Requires: a func. Keeps: all other instructions, in order. Transforms nest in an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from pullback.ir.core.builder import Builder
@@ -26,22 +27,29 @@ from pullback.ir.passes.transforms.reverse import GradientError, differentiate
 __all__ = ["GradientError", "expand", "grad"]
 
 
-def grad(function: Function) -> Function:
-    """Return the function with its transforms expanded. Raises GradientError where a rule is missing."""
+Keeps = Callable[[Instruction], bool]
+"""Returns whether a transform stays."""
+
+
+def grad(function: Function, keeps: Keeps | None = None) -> Function:
+    """Return the function with its transforms expanded, except instructions of its own for which ``keeps`` holds. Raises
+    GradientError where a rule is missing."""
     if not any(isinstance(i.op, Transform) for i in walk(function.body)):
         return function
-    return Function(function.name, without_marks(expand(function.body)), function.kind)
+    return Function(function.name, without_marks(expand(function.body, keeps)), function.kind)
 
 
-def expand(block: Block) -> Block:
-    """Return a block with its transforms expanded, in regions too."""
+def expand(block: Block, keeps: Keeps | None = None) -> Block:
+    """Return a block with its transforms expanded, in regions too. ``keeps``: see ``grad``."""
     if not any(isinstance(i.op, Transform) for i in walk(block)):
         return block
     builder = Builder()
     renamed: dict[Value, Value] = {}
     for instruction in block.instructions:
         operands = tuple(renamed.get(v, v) for v in instruction.operands)
-        if isinstance(instruction.op, Transform):
+        if keeps is not None and keeps(instruction):
+            results = list(replay(builder, instruction, operands))
+        elif isinstance(instruction.op, Transform):
             results = _expand(builder, instruction, operands)
         else:
             regions = tuple(map(expand, instruction.regions))

@@ -1,0 +1,52 @@
+"""What runs on the workers of a Dask cluster. Imports of Dask's scheduler, which loads these functions, stay light."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.distributed.programs import BlockProgram
+from pullback.ir.passes.rows.combine import combined
+
+Partials = tuple[Any, ...]
+BlockResult = tuple[list[Partials], tuple[Any, ...]]
+"""The partial results of each reduction, and the results that keep the rows."""
+
+
+class BlockTask:
+    """A part of a plan, as the workers keep it. ``sources``: where each argument comes from ("first", "bound", "sent" or
+    "value") and its position there; ``reductions``: the number of partial results of each reduction."""
+
+    def __init__(self, program: BlockProgram, sources: Sequence[tuple[str, int]], reductions: Sequence[int]) -> None:
+        self.program = program
+        self.sources = tuple(sources)
+        self.reductions = tuple(reductions)
+
+    def __reduce__(self) -> Any:
+        return BlockTask, (self.program, self.sources, self.reductions)
+
+    def __call__(self, start: int, stop: int, bound: Sequence[Any], sent: Sequence[Any], values: Sequence[Any]) -> BlockResult:
+        read: dict[str, Sequence[Any]] = {"first": (np.int64(start),), "bound": bound, "sent": sent, "value": values}
+        results = self.program(stop - start, [read[origin][k] for origin, k in self.sources])
+        ends = np.cumsum([0, *self.reductions]).tolist()
+        return [tuple(results[a:b]) for a, b in itertools.pairwise(ends)], tuple(results[ends[-1] :])
+
+
+def compute_block(
+    start: int, stop: int, bound: Sequence[Any], sent: Sequence[Any], task: BlockTask, values: Sequence[Any]
+) -> BlockResult:  # fmt: skip
+    """Compute a part of a plan for one block."""
+    return task(start, stop, bound, sent, values)
+
+
+def combine_blocks(parts: Sequence[BlockResult], names: Sequence[str]) -> BlockResult:
+    """Return the reduced partial results of a run of blocks."""
+    return combined(names, [partials for partials, _ in parts]), ()
+
+
+def kept_result(result: BlockResult, position: int) -> Any:
+    """Return a result of a block that keeps the rows."""
+    return result[1][position]

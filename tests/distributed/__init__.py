@@ -1,0 +1,1 @@
+"""Tests of ``pb.distribute`` and of Dask's arrays."""
