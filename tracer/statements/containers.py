@@ -452,7 +452,7 @@ class OutsideContents:
 
     def __init__(self, stores: ContainersOfCall, besides: Collection[int]) -> None:
         self._stores = stores
-        met = [Container(changing_part(copy), label) for label, copy in stores.stored_copies()]
+        met = [Container(changing_part(copy), label) for label, copy, _ in stores.outside_copies()]
         self._known = {*besides, *(id(changing_part(copy)) for _, copy, _ in stores.outside_copies())}
         self._saved = Saved([(c, c.items) for c in met if id(c.value) not in besides])
 
@@ -460,7 +460,7 @@ class OutsideContents:
         """Give the containers that were met before the block what they had then, and those that were met since what they held
         outside."""
         self._saved.restore()
-        for describe, copy, items in self._stores.outside_copies(is_stored=True):
+        for describe, copy, items in self._stores.outside_copies():
             part = changing_part(copy)
             if id(part) not in self._known:
                 if isinstance(part, GrowingList):

@@ -446,13 +446,14 @@ class GrowingSet(GrowingKeys):
         is_array = isinstance(elements, TracedArray) and elements.ndim == 1 and not decides(elements)
         if isinstance(elements, TracedArray) and elements.ndim > 1:
             raise TypeError("unhashable type: 'numpy.ndarray'")
-        sequence = elements.entries if type(elements) is GrowingSet else elements
+        is_set = type(elements) is GrowingSet
+        sequence = elements.entries if is_set else elements
         is_own = isinstance(sequence, GrowingList) and sequence.rows is not None
         is_empty = self.entries.rows is None and not list.__len__(self.entries)
-        if is_empty and type(elements) is GrowingSet:
-            self.entries = elements.entries.copy()
-        elif is_empty and (is_array or is_own) and not _is_counting(sequence):
-            self.entries.rows = _distinct(_rows_of(sequence))
+        if is_empty and is_set and not is_own:
+            self.entries.extend(list.__iter__(sequence))
+        elif is_empty and (is_array or is_own) and self.entries.home is frame_of() and not _is_counting(sequence):
+            self.entries.rows = sequence.copy().rows if is_set else _distinct(_rows_of(sequence))
         else:
             _each(elements.elements_of() if isinstance(elements, GrowingSet) else elements, self.add)
 
@@ -471,7 +472,9 @@ class GrowingSet(GrowingKeys):
         if list.__len__(elements) < 2 and elements.rows is None:
             return elements.copy()
         if not is_known or not self.is_ordered:
-            raise TraceError(_ORDER)
+            error = TraceError(_ORDER)
+            error.wants_keys = True
+            raise error
         return GrowingList(set(list.__iter__(elements)))
 
     # the algebra of sets

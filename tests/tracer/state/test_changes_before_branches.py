@@ -362,3 +362,37 @@ def test_lists_that_a_path_makes_longer_before_it_raises_have_room() -> None:
             with pytest.raises(ValueError) as expected:
                 f(p, k)
             assert str(raised.value) == str(expected.value)
+
+
+ELEMENTS: set[Any] = set()
+
+
+def added_by_a_loop(v: Any) -> Any:
+    global ELEMENTS
+    ELEMENTS.clear()
+    for _ in range(v[0]):
+        ELEMENTS |= {7}
+    return len(ELEMENTS)
+
+
+def added_by_a_branch(v: Any) -> Any:
+    global ELEMENTS
+    ELEMENTS.discard(9)
+    if v[0] > 0:
+        ELEMENTS |= {7, 9}
+    return 9 in ELEMENTS
+
+
+@pytest.mark.parametrize("program", [added_by_a_loop, added_by_a_branch])
+def test_a_set_that_a_block_rebinds_and_changes(program: Callable[..., Any]) -> None:
+    global ELEMENTS
+    own = ELEMENTS
+    compiled = pb.jit(program, guards=False)
+    states: list[list[Any]] = []
+    for called in (compiled, program):
+        own.clear()
+        own |= {1, 9}
+        states.append([])
+        for v in ([2, 1], [0, 1], [-1, 4], [3, 3]):
+            states[-1].append((called(np.array(v)), ELEMENTS is own, set(own)))
+    assert states[0] == states[1]
