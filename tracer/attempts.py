@@ -13,7 +13,7 @@ import numpy as np
 
 from pullback.tracer.arrays.frame import Frame
 from pullback.tracer.syntax.bytecode import LoopKey
-from pullback.tracer.user_code.errors import TraceError
+from pullback.tracer.user_code.errors import Restart, TraceError
 from pullback.tracer.user_code.source import shown
 
 RAISED = (ValueError, TypeError, IndexError, ArithmeticError, AssertionError, np.linalg.LinAlgError)
@@ -62,7 +62,8 @@ class Failures:
     ``defects`` are errors that may be this package's own. ``plain_loops``: the loops of functions without source whose trace as
     one body failed, which unroll in the attempts after it. ``settles_truths``: see ``Frame``.
     ``stored_inputs``: the places to which the function stores whose numbers are inputs, and the containers from
-    outside that it changes; ``read_whole``: those whose contents are inputs, since a trace without them failed.
+    outside that it changes; ``read_whole``: those whose contents are inputs, since a trace without them failed;
+    ``in_items``: the lists whose items are read one by one, since a trace with their elements in arrays failed.
     """
 
     rolls: bool
@@ -75,6 +76,7 @@ class Failures:
     settles_truths: bool = False
     stored_inputs: frozenset[str] = frozenset()
     read_whole: frozenset[str] = frozenset()
+    in_items: frozenset[str] = frozenset()
 
     def wants(self, name: str, *wishes: str) -> bool:
         """Return whether an attempt failed with a TraceError that has one of some attributes set."""
@@ -142,7 +144,7 @@ class Failures:
 
     def adapts(self, frame: Frame, error: BaseException) -> bool:
         """Return whether an attempt that failed with an error is to be repeated: with other inputs, unless a later attempt may do
-        without, or with keys of outside dicts that values decide, or, for functions without source, with
+        without, or, from the first attempt on, without the elements of lists from outside in arrays, or with keys of outside dicts that values decide, or, for functions without source, with
         Python bools that are True or False, or with one more loop unrolled."""
         if not frame.wanted_inputs <= self.stored_inputs:
             self.stored_inputs |= frame.wanted_inputs
@@ -159,6 +161,10 @@ class Failures:
         if isinstance(error, TraceError) and error.wants_keys and not frame.plain_dicts <= self.stored_inputs:
             self.stored_inputs |= frame.plain_dicts
             self.read_whole |= frame.plain_dicts
+            return True
+        if isinstance(error, TraceError | Restart) and frame.grows and not frame.in_columns <= self.in_items:
+            self.in_items |= frame.in_columns
+            self.by_name.clear()
             return True
         if frame.needs_truths and not self.settles_truths:
             self.settles_truths = True

@@ -527,8 +527,8 @@ class ContainersOfCall:
                     _assign(copy, items)
                 elif type(copy) is set:
                     copy = operator_called(PREFIX + "set")(partial(_same, copy), partial(list, copy))
-            if isinstance(changing_part(copy), Listed):
-                changing_part(copy).home = _frame_of_lists(current())
+        if isinstance(changing_part(copy), Listed):
+            changing_part(copy).home = _frame_of_lists(current())
         if not is_stored and isinstance(copy, dict | set):
             self._frame.root.plain_dicts.add(label)
         if not is_stored and type(copy) is list:
@@ -622,6 +622,8 @@ class ContainersOfCall:
             return not is_same_contents(items_in(copy), before)
         if copy.rows.depth:
             return False  # it has the same lists, which may have other contents
+        if copy.outside is not None:
+            return not copy.is_as_outside()
         return not (copy.is_as_stacked() and copy.length() == len(before))
 
     def _is_longer(self, k: int) -> bool:

@@ -339,7 +339,7 @@ def trace(
             frame = attempt.frame(failures)
             reason = "" if attempt.name in ROLLED else failures.reason
             try:
-                inputs = failures.stored_inputs, failures.read_whole
+                inputs = failures.stored_inputs, failures.read_whole, failures.in_items
                 result = _trace(function, call, declared, title, captured, symbolic, frame, attempt.by_line, reason, inputs)
                 if attempt.is_kept:
                     raise_defect([*failures.defects, *frame.defects])
@@ -374,7 +374,7 @@ def _trace(
 ) -> Trace:  # fmt: skip
     """Trace once in a root frame, and check the function's side effects after each line (``by_line``) or at the end.
     ``not_rolled``: why a trace with rewritten syntax failed before; ``stored_inputs``: those of ``Failures``, and its
-    ``read_whole``."""
+    ``read_whole`` and ``in_items``."""
     loc = user_loc()
     names = frame.names = Names(frame, captured, *stored_inputs)
     names.take(call.objects)

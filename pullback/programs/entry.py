@@ -225,9 +225,9 @@ class Entry:
         return self._fill(self._outcomes(results, leaves, arguments))
 
     def changed(self) -> list[str]:
-        """Return the names of the outside numbers, and of containers of them, that differ from those in the trace."""
-        guards = [g for g in self._trace.guards if g.how == "plain" or (g.how == "value" and type(g.expected) in (int, float))]
-        return [guard.describe for guard in guards if not guard.holds()]
+        """Return the names of the outside numbers, of containers of them, and of the lengths of lists, that differ from those in
+        the trace."""
+        return [name for guard in self._trace.guards for name in guard.changed_names()]
 
     def unstable(self) -> list[str]:
         """Return the names of the values that the trace depends on and that are another object at each read."""

@@ -164,8 +164,8 @@ class Frame:
     (``tracer/stores.py``);
     ``wanted_inputs``: in a root, the names of places to which the function stores, whose numbers must be inputs, and of
     containers that it changes; ``wanted_whole``: of those to which it does not only add, and ``only_added``: of those whose
-    contents are not read; ``plain_dicts``: of the dicts and sets from outside that are not known to change, and
-    ``plain_lists``: of such lists.
+    contents are not read; ``in_columns``: of lists whose elements are in arrays; ``plain_dicts``: of the dicts and sets from
+    outside that are not known to change, and ``plain_lists``: of such lists.
     ``traces_made``: in a root, arrays that functions create from static values are traced too, and ``has_static_arrays``: there
     were such arrays, and they are not; ``follows_syntax``: functions are rewritten, so that values may decide branches and loops
     (False: where that failed; None: it is not demanded), ``is_rewritten``: there was such a function, ``rolls``: those that run
@@ -270,6 +270,7 @@ class Frame:
         self.wanted_inputs: set[str] = set()
         self.wanted_whole: set[str] = set()
         self.only_added: set[str] = set()
+        self.in_columns: set[str] = set()
         self.plain_dicts: set[str] = set()
         self.plain_lists: set[str] = set()
         self.sizes: Sizes | None = None

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from pullback.tracer.arrays.traced import UNREAD, Elements
-from pullback.tracer.names.guards import Guard, Read, container_key, float_count, item_of, plain_key, set_key
+from pullback.tracer.names.columns import capacity_of, columns_of
+from pullback.tracer.names.guards import Guard, Read, container_key, float_count, item_of, length_name, plain_key, set_key
 from pullback.tracer.names.reader import Reader
 from pullback.tracer.user_code.errors import TraceError
 
@@ -40,7 +41,7 @@ class OutsideElements(Elements):
     def length(self) -> Any:
         if None not in self._seen:
             read = functools.partial(_length_of, self._read)
-            self._seen[None] = self._names.input(len(self._value), read, f"len({self._describe})")
+            self._seen[None] = self._names.input(len(self._value), read, length_name(self._describe))
         return self._seen[None]
 
     def is_empty(self) -> bool:
@@ -70,10 +71,13 @@ def container(names: Reader, value: Any, read: Read, describe: str, is_fixed: bo
 
     Long containers of plain values have a single guard, and so have short ones without floats that have not changed before. The
     items of others are read one by one: of short ones, of those that the function changes, and of those that hold a container
-    with another name. Of a list or dict to which the function only adds, none is read.
+    with another name. Of a list or dict to which the function only adds, none is read. Lists of numbers whose length changes, and
+    long ones that change, are arrays.
     """
     if not is_fixed and (known := names.container(value, read, describe)) is not None:
         return known
+    if not is_fixed and (columns := _in_columns(names, value, read, describe)) is not None:
+        return columns
     try:
         key = plain_key(value)
     except RecursionError:
@@ -97,6 +101,29 @@ def container(names: Reader, value: Any, read: Read, describe: str, is_fixed: bo
     filled = copy.copy(stand_in)
     names.effects.watch_outside(lambda: same_items(stand_in, filled), describe)
     return names.copied(value, stand_in)
+
+
+def _in_columns(names: Reader, value: Any, read: Read, describe: str) -> Any:
+    """Return the trace's copy of a list of numbers whose length changes, or that is long and changes: a list with its elements in
+    arrays, which are inputs. Return None for another value, and where lists have no such arrays."""
+    if type(value) not in (list, deque):
+        return None
+    is_varying = names.is_input(length_name(describe))
+    if not is_varying and (len(value) <= MAX_FLOATS or not (names.is_stored(describe) or names.is_input(describe))):
+        return None
+    columns = columns_of(value)
+    if columns is None or not names.takes_columns(describe):
+        return None
+    capacity = capacity_of(len(value)) if is_varying else len(value)
+    inputs = []
+    for k in range(len(columns.types)):
+        column = functools.partial(columns.column, read, k, capacity, not is_varying)
+        inputs.append(names.column(column(), column, f"{describe}[:][{k}]" if columns.is_of_tuples else describe))
+    length: Any = len(value)
+    if is_varying:
+        length = names.input(length, functools.partial(columns.length, read, capacity, False), length_name(describe))
+    copy = names.list_of_columns(type(value), value[0], inputs, length, capacity)
+    return names.copied(value, names.add_container(value, copy, read, describe))
 
 
 def _copied(names: Reader, value: Any, read: Read, describe: str) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import weakref
 from array import array
+from collections import deque
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
@@ -48,6 +49,19 @@ class Guard:
             return self._holds(self.read())
         except Exception:
             return False
+
+    def changed_names(self) -> list[str]:
+        """Return the names of the number, of the container of numbers, and of the length, that differ from what is expected."""
+        is_plain = self.how == "plain" or (self.how == "value" and type(self.expected) in (int, float))
+        count = _length_in_key(self.how, self.expected)
+        if not (is_plain or count is not None) or self.holds():
+            return []
+        names = [self.describe] if is_plain else []
+        try:
+            is_other_length = count is not None and len(self.read()) != count
+        except Exception:
+            is_other_length = False
+        return [*names, length_name(self.describe)] if is_other_length else names
 
     def is_stable(self) -> bool:
         """Return whether two consecutive reads agree in one of ``STABILITY_TRIES`` tries; another thread may rebind the value
@@ -125,12 +139,24 @@ def state_through(owner: Read) -> dict[str, Any]:
     return state_key(owner())
 
 
+def length_name(describe: str) -> str:
+    """Return what the length of a container is called."""
+    return f"len({describe})"
+
+
 def container_key(value: Any) -> Any:
     """Return the type and the length of a container; for a mapping, the type and the keys in order."""
     if isinstance(value, Mapping):
         keys = tuple(value)
         return type(value), keys if all(type(k) is str for k in keys) else static_key(keys)
     return type(value), len(value)
+
+
+def _length_in_key(how: str, key: Any) -> int | None:
+    """Return the length of the list or deque of a guard; None for another one."""
+    if how not in ("container", "plain") or not isinstance(key, tuple) or key[0] not in (list, deque):
+        return None
+    return key[1] if how == "container" else len(key[2])
 
 
 def set_key(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any, Protocol
 
@@ -115,6 +115,15 @@ class Reader(Protocol):
 
     def is_input(self, describe: str) -> bool:
         """Return whether a number is an input although rewrites look for its value."""
+
+    def takes_columns(self, describe: str) -> bool:
+        """Return whether a list may have its elements in arrays in this trace. Raises TraceError if it may in a later one."""
+
+    def column(self, value: Any, read: Read, describe: str) -> Any:
+        """Return the input for an array of the elements of a list, which ``read`` makes at each call."""
+
+    def list_of_columns(self, kind: type, element: Any, columns: Sequence[Any], length: Any, capacity: int) -> Any:
+        """Return a list of the trace, a deque if that is its ``kind``, whose elements, like ``element``, are rows of inputs."""
 
     def is_made(self, kind: type) -> bool:
         """Return whether the traced function created a class."""

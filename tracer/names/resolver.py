@@ -86,6 +86,7 @@ from pullback.tracer.names.refusals import (
 from pullback.tracer.names.side_effects import Effects, effect, generators_in
 from pullback.tracer.names.user_classes import SuperTwin, TypeTwin, build_class, has_shadow, kind_of_traced, make_shadow
 from pullback.tracer.syntax.matching import tests_identity, tests_truths
+from pullback.tracer.syntax.table import PREFIX, operator_called
 from pullback.tracer.user_code.array_libraries import library_of
 from pullback.tracer.user_code.clauses import may_suppress
 from pullback.tracer.user_code.control_flow import note_statement
@@ -119,9 +120,10 @@ class Names:
 
     def __init__(
         self, root: Frame, captured: frozenset[str] = frozenset(), stored: frozenset[str] = frozenset(),
-        read_whole: frozenset[str] = frozenset(),
+        read_whole: frozenset[str] = frozenset(), in_items: frozenset[str] = frozenset(),
     ) -> None:  # fmt: skip
         self.root = root
+        self._in_items = in_items
         self.kept_inputs = captured | stored
         self.stored_inputs, self.read_whole = stored, read_whole
         self.guards: dict[Any, Guard] = {}
@@ -796,13 +798,7 @@ class Names:
         earlier = self._captured_before(value, read, describe)
         if earlier is not None:
             return earlier
-        array_type, weak = literal_type(value)
-        name = re.sub(r"\W+", "_", describe).strip("_")
-        parameter = self.root.parameter(array_type, name)
-        source = Captured(read=read, describe=describe, key=leaf_key(value))
-        self.root.inputs.append(source)
-        traced = TracedArray(array_type, self.root, parameter, weak=weak, loc=user_loc())
-        traced.origin = Origin("outside", describe)
+        source, traced, parameter = self._parameter(value, read, describe)
         if isinstance(value, Remote):
             traced.readonly = f"{describe} is an array on a device, which does not change; return the new array instead"
             traced.is_dense = value.layout != "strided"
@@ -817,6 +813,40 @@ class Names:
             self._arrays.append((source, traced, parameter))
             self._kept[id(value)] = (value, traced)
         return traced
+
+    def _parameter(self, value: Any, read: Read, describe: str) -> tuple[Captured, TracedArray, Value]:
+        """Return a new input, what is traced for it, and its parameter."""
+        array_type, weak = literal_type(value)
+        name = re.sub(r"\W+", "_", describe).strip("_")
+        parameter = self.root.parameter(array_type, name)
+        source = Captured(read=read, describe=describe, key=leaf_key(value))
+        self.root.inputs.append(source)
+        traced = TracedArray(array_type, self.root, parameter, weak=weak, loc=user_loc())
+        traced.origin = Origin("outside", describe)
+        return source, traced, parameter
+
+    def takes_columns(self, describe: str) -> bool:
+        """Return whether a list may have its elements in arrays in this trace. Raises TraceError if it may in a later one."""
+        if describe in self._in_items or not self.root.rolls:
+            return False
+        self.root.has_lists = True
+        self.root.in_columns.add(describe)
+        if self.root.grows is None:
+            error = TraceError(f"{describe} is a list whose length, or contents, change from call to call")
+            error.wants_lists = True
+            raise error
+        return self.root.grows
+
+    def column(self, value: Any, read: Read, describe: str) -> TracedArray:
+        """Return the input for an array of the elements of a list, which ``read`` makes at each call."""
+        _, traced, _ = self._parameter(value, read, describe)
+        traced.created = traced.is_dense = True
+        return traced
+
+    def list_of_columns(self, kind: type, element: Any, columns: Sequence[Any], length: Any, capacity: int) -> Any:
+        """Return a list of the trace, a deque if that is its ``kind``, whose elements, like ``element``, are rows of inputs."""
+        with self.root.active():
+            return operator_called(PREFIX + "of columns")(kind, element, columns, length, capacity)
 
     def _is_varying(self, value: Any, describe: str) -> bool:
         """Return whether a number of an object is a float that had other values in other calls in which it decided."""

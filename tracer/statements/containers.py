@@ -463,6 +463,9 @@ class OutsideContents:
         for describe, copy, items in self._stores.outside_copies():
             part = changing_part(copy)
             if id(part) not in self._known:
+                if isinstance(part, GrowingList) and part.outside is not None:
+                    part.set_state(part.outside)
+                    continue
                 if isinstance(part, GrowingList):
                     part.rows = None
                 container = Container(part, describe)

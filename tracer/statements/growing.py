@@ -11,6 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
@@ -39,6 +40,9 @@ EMPTY = "np.array of an empty list whose elements would be arrays or sequences, 
 """The error of a program in place of an array of another rank than that of lists that are not empty."""
 ALIAS = "it is an element of a list; write into a copy"
 """The kind of numbers of which each is Python's or NumPy's (``tracer/arrays/mixed_numbers.py``)."""
+MOST_RESULTS = 32
+"""The length from which on a list of numbers with rows is one array in the result of a function, in elements: loading an element
+and passing it to the caller costs about a kernel."""
 _LARGEST = 2**48
 """An upper bound of lengths, by which their arithmetic does not overflow."""
 
@@ -101,14 +105,15 @@ class _Read:
 
 
 class GrowingList(Listed):
-    """A list of the traced function."""
+    """A list of the traced function. ``outside``: the state in which it came from outside, if its elements are inputs."""
 
-    __slots__ = ("copy_with_rows", "fixed", "home", "name", "peak", "rows")
+    __slots__ = ("copy_with_rows", "fixed", "home", "name", "outside", "peak", "rows")
 
     def __init__(self, elements: Iterable[Any] = ()) -> None:
         super().__init__(elements)
         self.rows: Rows | None = None
         self.copy_with_rows: _Copy | None = None
+        self.outside: tuple[Any, ...] | None = None
         self.peak, self.name, self.home, self.fixed = list.__len__(self), "a list", current(), ""
 
     # the arrays
@@ -173,11 +178,11 @@ class GrowingList(Listed):
         more = _additional(capacity, count)
         for column, (dtype, _) in zip(columns, kinds, strict=True):
             padding = full((more, *column[0].shape), 0, dtype)
-            stored = [cast(x, dtype)[None] for x in column[:count]]
+            stored = _parts_of(column[:count], dtype)
             buffers.append(fresh(as_traced(np.concatenate([*stored, padding]) if stored else padding)))
         for column, (_, name) in zip(columns, kinds, strict=True):
             if dtype := tags_named(name):
-                stored = [tag_value(x, dtype)[None] for x in column[:count]]
+                stored = _parts_of([tag_value(x, dtype) for x in column[:count]], dtype)
                 buffers.append(fresh(as_traced(np.concatenate([*stored, full((more,), 0, dtype)]))))
         rows = Rows(tree, buffers, [weak for _, weak in kinds], count, count + more)
         if self.rows is not None:
@@ -308,9 +313,11 @@ class GrowingList(Listed):
         return total
 
     def result(self) -> Any:
-        """Return the list as a result of the traced function: a tree, of which a call makes a list."""
+        """Return the list as a result of the traced function: a tree, of which a call makes a list. Long lists of numbers are one
+        array, of which each element would be a result of its own."""
         rows = self.stored()
-        if type(rows.length) is int and not rows.depth:
+        is_short = type(rows.length) is int and (rows.length <= MOST_RESULTS or not self.is_of_numbers)
+        if is_short and not rows.depth:
             return self.entries()
         return self.columns()
 
@@ -337,6 +344,17 @@ class GrowingList(Listed):
         rows = whole_of(self).stored()
         return bool(rows.stacked) and all(b is a and b._value is v for b, (a, v) in zip(rows.buffers, rows.stacked, strict=True))
 
+    @property
+    def is_of_numbers(self) -> bool:
+        """Whether the elements of a list with rows are numbers."""
+        rows = self.stored()
+        return rows.tree.kind == "leaf" and rows.buffers[0].ndim == 1
+
+    def is_as_outside(self) -> bool:
+        """Return whether a list from outside whose elements are inputs has those, and no others."""
+        assert self.outside is not None
+        return self.rows is not None and self.rows.length is self.outside[-1] and self.is_as_stacked()
+
     def holds_objects(self) -> bool:
         """Return whether elements of a list with rows are, or hold, arrays or containers that may change."""
         rows = self.stored()
@@ -351,11 +369,16 @@ class GrowingList(Listed):
 
     @property
     def is_here(self) -> bool:
-        """Whether the arrays are of the current frame, or of the one around it whose statement runs here before."""
+        """Whether the arrays, or the list, are of the current frame, or of the one around it whose statement runs here before."""
         frame: Frame | None = frame_of()
-        while frame is not None and frame.is_counting and self.stored().frame is not frame:
+        while frame is not None and frame.is_counting and self.stored().frame is not frame and self.home is not frame:
             frame = frame.parent
-        return self.stored().frame is frame
+        return frame is not None and (self.stored().frame is frame or self.home is frame)
+
+    @property
+    def is_at_home(self) -> bool:
+        """Whether the arrays may be replaced here: in their frame, or in that of the list, whose statements make it longer."""
+        return self.stored().frame is frame_of() or self.home is frame_of()
 
     def refuse_longer(self, most: Any) -> None:
         """Raise Grows if the arrays are of this frame and may be too short for ``most`` elements."""
@@ -439,7 +462,7 @@ class GrowingList(Listed):
         if is_other or any(_kind([_sample(buffer, name), _like(x)]) != (buffer.dtype, name) for x, buffer, name in kinds):
             whole = whole_of(self)
             assert whole.rows is not None
-            if rows.frame is not frame_of():
+            if not self.is_at_home:
                 raise Grows(whole, [element], whole.rows.most, whole.rows.most)
             whole.widen([element], whole.rows.capacity)
             self.put(k, element)
@@ -472,7 +495,7 @@ class GrowingList(Listed):
             self.peak = max(self.peak, list.__len__(self))
             return
         self.refuse_resized()
-        if rows.frame is frame_of() and _exceeds(rows.most + 1, rows.capacity):
+        if self.is_at_home and _exceeds(rows.most + 1, rows.capacity):
             self.widen([element], rows.most + 1)
             rows = self.rows
             assert rows is not None
@@ -518,14 +541,7 @@ class GrowingList(Listed):
             return
         if self.rows is None:
             self.stack([element], list.__len__(self))
-        length = self.length()
-        k = index if type(index) is int else _as_index(index)
-        if type(k) is int and type(length) is int:
-            k = max(k + length, 0) if k < 0 else min(k, length)
-        elif type(k) is int:
-            k = np.maximum(k + length, 0) if k < 0 else np.minimum(k, length)
-        else:
-            k = np.clip(np.where(k < 0, k + length, k), 0, length)
+        k = self.bound_of(index)
         self.append(element)
         rows = self.rows
         assert rows is not None
@@ -563,13 +579,38 @@ class GrowingList(Listed):
         if self.rows is None:
             list.__delitem__(self, k)
             return
-        if isinstance(k, slice):
-            self.refused("a slice that is deleted")
         self.refuse_resized()
         self.refuse_fixed()
+        if isinstance(k, slice):
+            self.delete_slice(k)
+            return
         self.shift(self.index_of(k, "list assignment index out of range"), -1)
         self.rows.length = self.length() - 1
         self.rows.least -= 1
+
+    def delete_slice(self, part: slice) -> None:
+        """Delete the elements of a slice, whose bounds values may decide."""
+        rows, length = self.stored(), self.length()
+        if part.step is not None and not (type(part.step) is int and part.step == 1):
+            self.refused("a slice with a step that is deleted")
+        start = 0 if part.start is None else self.bound_of(part.start)
+        stop = length if part.stop is None else self.bound_of(part.stop)
+        removed = max(stop - start, 0) if type(start) is type(stop) is int else np.maximum(stop - start, 0)
+        for buffer in rows.buffers if not rows.counts else ():
+            index = emit("iota", shape=buffer.shape[:1], axis=0, dtype=I64)
+            last = np.maximum(number_of_extent(buffer.shape[0]) - 1, 0)
+            buffer[...] = as_traced(buffer[np.minimum(np.where(index >= start, index + removed, index), last)])
+        rows.length, rows.least = length - removed, -math.inf
+
+    def bound_of(self, k: Any) -> Any:
+        """Return the index at which a slice with a bound starts or ends, from 0 to the length."""
+        length = self.length()
+        k = k if type(k) is int else _as_index(k)
+        if type(k) is int and type(length) is int:
+            return max(k + length, 0) if k < 0 else min(k, length)
+        if type(k) is int:
+            return np.maximum(k + length, 0) if k < 0 else np.minimum(k, length)
+        return np.clip(np.where(k < 0, k + length, k), 0, length)
 
     def delete_if(self, is_present: TracedArray, position: Any) -> None:
         """Delete the element of an index where a traced bool is true."""
@@ -711,6 +752,11 @@ class GrowingList(Listed):
 
     def __setitem__(self, k: Any, element: Any) -> None:
         k, element = _proved_index(k), narrowed(element)
+        if isinstance(k, slice) and k == slice(None) and (self.rows is not None or _has_rows(element)):
+            elements = GrowingList(element) if element is self or not isinstance(element, GrowingList) else element
+            self.clear()
+            self.extend(elements)
+            return
         if self.rows is None and is_undecided_index(k):
             self.stack([element], list.__len__(self))
         if self.rows is None:
@@ -732,9 +778,34 @@ class GrowingList(Listed):
         return GrowingList(other) + self if isinstance(other, list) else NotImplemented
 
     def __mul__(self, count: Any) -> Any:
-        return GrowingList(list.__mul__(self.entries(), count))
+        if self.rows is None or type(self.rows.length) is int:
+            return GrowingList(list.__mul__(self.entries(), count))
+        result = self.copy()
+        result *= count
+        return result
 
     __rmul__ = __mul__
+
+    def __imul__(self, count: Any) -> GrowingList:  # type: ignore[misc]
+        if self.rows is None:
+            list.__imul__(self, count)
+            self.peak = max(self.peak, list.__len__(self))
+            return self
+        self.refuse_resized()
+        self.refuse_fixed()
+        if type(count) is not int or type(self.rows.most) is float:
+            self.refused("a product")
+        if count <= 0:
+            self.clear()
+            return self
+        if self.is_at_home:
+            self.widen([], self.rows.most * count)
+        rows, length = self.rows, self.length()
+        for buffer in rows.buffers if not rows.counts else ():
+            index = emit("iota", shape=buffer.shape[:1], axis=0, dtype=I64)
+            buffer[...] = as_traced(buffer[index % np.maximum(length, 1)])
+        rows.length, rows.least, rows.most = length * count, rows.least * count, rows.most * count
+        return self
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return list, (self.entries(),)
@@ -1044,7 +1115,7 @@ def _unsupported(name: str) -> Callable[..., Any]:
     return call
 
 
-for _name in ("__imul__", "__lt__", "__le__", "__gt__", "__ge__"):
+for _name in ("__lt__", "__le__", "__gt__", "__ge__"):
     setattr(GrowingList, _name, _unsupported(_name))
 
 
@@ -1054,6 +1125,11 @@ def _exceeds(length: Any, capacity: Any) -> bool:
         return True
     room = capacity - length
     return not room.sizes.is_positive(room + 1) if is_value_size(room) else type(room) is not int or room < 0
+
+
+def _has_rows(x: Any) -> bool:
+    """Return whether a value is a list with rows."""
+    return isinstance(x, GrowingList) and x.rows is not None
 
 
 def _additional(capacity: Any, count: Any) -> Any:
@@ -1119,6 +1195,27 @@ def _completed(column: Sequence[TracedArray | None]) -> list[TracedArray]:
     zero = full(example.shape, 0, example.dtype)
     zero.weak = example.weak
     return [zero if x is None else x for x in column]
+
+
+def _parts_of(column: Sequence[TracedArray], dtype: Any) -> list[Any]:
+    """Return arrays that are the elements of a column one after another: one for each run of constants and for each other
+    element."""
+    parts: list[Any] = []
+    for is_constant, run in groupby(column, _is_constant):
+        elements = list(run)
+        values = [x.literal for x in elements]
+        if not is_constant or len(elements) == 1:
+            parts += [cast(x, dtype)[None] for x in elements]
+        elif len({repr(value) for value in values}) == 1:
+            parts.append(full((len(values),), values[0], dtype))
+        else:
+            parts.append(as_traced(np.array(values, dtype)))
+    return parts
+
+
+def _is_constant(x: TracedArray) -> bool:
+    """Return whether a number is a constant of a type of NumPy's."""
+    return not x.shape and (type(x.literal) in (bool, float, complex) or (type(x.literal) is int and -_LARGEST < x.literal < _LARGEST))
 
 
 def _like(x: TracedArray) -> TracedArray:
@@ -1249,6 +1346,18 @@ def list_of(elements: list[Any]) -> list[Any]:
     return GrowingList(elements) if frame.root.grows else elements
 
 
+@operator("extended")
+def extended(elements: list[Any], more: Any) -> list[Any]:
+    """Return a list of a display with the elements of a part after ``*`` added."""
+    if not isinstance(more, list):
+        try:
+            iter(more)
+        except TypeError:
+            raise TypeError(f"Value after * must be an iterable, not {type(more).__name__}") from None
+    elements.extend(more)
+    return elements
+
+
 @operator("append")
 def append(out: list[Any] | Keyed, element: Any) -> None:
     """Append an element of a comprehension."""
@@ -1304,6 +1413,19 @@ def _elements_of(x: TracedArray, growing: Callable[[], GrowingList], weak: str) 
     result, count = growing(), x.shape[0]
     result.rows = Rows(flatten(x)[1], [fresh(x)], [weak], number_of_extent(count), count)
     result.rows.least, result.rows.most = 0, count
+    return result
+
+
+@operator("of columns")
+def of_columns(kind: type, element: Any, columns: Sequence[TracedArray], length: Any, capacity: int) -> GrowingList:
+    """Return a list, or a deque, whose elements are like ``element`` and are rows of inputs of ``capacity`` rows."""
+    result = GrowingList() if kind is list else GrowingDeque()
+    leaves, tree = flatten(element)
+    names = [_kind([_like(as_traced(x))])[1] for x in leaves]
+    result.rows = rows = Rows(bare(tree), list(map(fresh, columns)), names, length, capacity)
+    rows.stacked = [(b, b._value) for b in rows.buffers]
+    rows.least, rows.most = length if type(length) is int else 0, capacity
+    result.outside = result.state()
     return result
 
 

@@ -254,7 +254,15 @@ class _Expression(ast.NodeTransformer):
 
     def visit_List(self, node: ast.List) -> ast.expr:
         self.generic_visit(node)
-        return call("list", node, node) if isinstance(node.ctx, ast.Load) else node
+        if not isinstance(node.ctx, ast.Load):
+            return node
+        if not any(isinstance(x, ast.Starred) for x in node.elts):
+            return call("list", node, node)
+        result = call("list", node, ast.copy_location(ast.List([], ast.Load()), node))
+        for x in node.elts:
+            part = x.value if isinstance(x, ast.Starred) else ast.copy_location(ast.List([x], ast.Load()), x)
+            result = call("extended", x, result, part)
+        return result
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
         self.generic_visit(node)

@@ -183,6 +183,8 @@ def _truth(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(iterable: Any, /) -> Any:
         iterable = _narrowed(iterable)
+        if has_rows(iterable) and iterable.is_of_numbers:
+            iterable = iterable.column(0)
         if isinstance(iterable, TracedArray) and iterable.ndim == 1:
             return weak(getattr(np, name)(iterable), "bool")
         items = list(iterable)
