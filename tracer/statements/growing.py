@@ -378,7 +378,7 @@ class GrowingList(Listed):
     @property
     def is_at_home(self) -> bool:
         """Whether the arrays may be replaced here: in their frame, or in that of the list, whose statements make it longer."""
-        return self.stored().frame is frame_of() or self.home is frame_of()
+        return self.rows is not None and (self.rows.frame is frame_of() or self.home is frame_of())
 
     def refuse_longer(self, most: Any) -> None:
         """Raise Grows if the arrays are of this frame and may be too short for ``most`` elements."""
