@@ -144,8 +144,8 @@ class Failures:
 
     def adapts(self, frame: Frame, error: BaseException) -> bool:
         """Return whether an attempt that failed with an error is to be repeated: with other inputs, unless a later attempt may do
-        without, or, from the first attempt on, without the elements of lists from outside in arrays, or with keys of outside dicts that values decide, or, for functions without source, with
-        Python bools that are True or False, or with one more loop unrolled."""
+        without, or with keys of outside dicts that values decide, or, for functions without source, with Python bools that are
+        True or False, or with one more loop unrolled; or all attempts, with the items of lists from outside one by one."""
         if not frame.wanted_inputs <= self.stored_inputs:
             self.stored_inputs |= frame.wanted_inputs
             self.read_whole |= frame.wanted_whole

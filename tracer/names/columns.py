@@ -44,7 +44,7 @@ class Columns:
         return len(self.elements(read, capacity, is_exact))
 
     def elements(self, read: Read, capacity: int, is_exact: bool) -> Sequence[Any]:
-        """Return what ``read`` returns. Raises ValueError for another container, or one of another length than ``column`` takes."""
+        """Return what ``read`` returns. Raises ValueError for another container, or one of a length that ``column`` refuses."""
         values: Sequence[Any] = read()
         is_long = len(values) > capacity or (is_exact and len(values) != capacity)
         if type(values) is not self.container or is_long:

@@ -1215,7 +1215,8 @@ def _parts_of(column: Sequence[TracedArray], dtype: Any) -> list[Any]:
 
 def _is_constant(x: TracedArray) -> bool:
     """Return whether a number is a constant of a type of NumPy's."""
-    return not x.shape and (type(x.literal) in (bool, float, complex) or (type(x.literal) is int and -_LARGEST < x.literal < _LARGEST))
+    is_int = type(x.literal) is int and -_LARGEST < x.literal < _LARGEST
+    return not x.shape and (is_int or type(x.literal) in (bool, float, complex))
 
 
 def _like(x: TracedArray) -> TracedArray:

@@ -1,5 +1,5 @@
-"""Lists of numbers from outside whose length, or contents, change from call to call: their elements are arrays that each call reads,
-so that a trace serves lists of other lengths."""
+"""Lists of numbers from outside whose length, or contents, change from call to call: their elements are arrays that each call
+reads, so that a trace serves lists of other lengths."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def best(m: Any, value: Any) -> Any:
 
 def variation(m: Any, value: Any) -> Any:
     m.history.append(float(value))
-    return sum(abs(a - b) for a, b in zip(m.history, m.history[1:])) * value  # noqa: B905
+    return sum(abs(a - b) for a, b in zip(m.history, m.history[1:])) * value
 
 
 def by_index(m: Any, value: Any) -> Any:
