@@ -786,7 +786,7 @@ class GrowingList(Listed):
 
     __rmul__ = __mul__
 
-    def __imul__(self, count: Any) -> GrowingList:  # type: ignore[misc]
+    def __imul__(self, count: Any) -> GrowingList:
         if self.rows is None:
             list.__imul__(self, count)
             self.peak = max(self.peak, list.__len__(self))
