@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pullback.devices import eager as _eager
     from pullback.devices.device_put import DeviceArray, device_put
     from pullback.distributed.distribute import distribute
+    from pullback.distributed.warm import MixedWorkersWarning, warm
     from pullback.exporting.cuda import DeviceExport
     from pullback.exporting.export import Exported, ExportWarning, export
     from pullback.exporting.exporter import ExportError
@@ -73,7 +74,8 @@ else:
 
 __all__ = [
     "CacheInfo", "CheckpointWarning", "DeviceArray", "DeviceError", "DeviceExport", "DeviceFault", "DeviceMemoryError",
-    "DeviceWarning", "RetraceWarning", "ShapeDtypeStruct", "TraceError", "UnrollWarning", "VerificationError", "__version__",
+    "DeviceWarning", "MixedWorkersWarning", "RetraceWarning", "ShapeDtypeStruct", "TraceError", "UnrollWarning",
+    "VerificationError", "__version__",
     "associative_scan",
     "cache_info", "callback", "check_grad", "check_grads", "checkpoint", "cond", "const_graph", "custom_jvp", "custom_vjp",
     "deriv", "device_put", "distribute", "elementwise_grad",
@@ -83,7 +85,7 @@ __all__ = [
     "linearize", "load", "make_ggnvp", "make_hvp", "make_jvp", "make_jvp_reversemode",
     "make_vjp", "map", "multigrad_dict", "odeint", "optimizers", "print", "print_grad", "random", "scan", "set_num_threads",
     "stop_gradient", "switch", "tensor_jacobian_product", "tree", "trim", "value_and_grad", "vector_jacobian_product", "vjp",
-    "vmap", "while_loop",
+    "vmap", "warm", "while_loop",
 ]  # fmt: skip
 
 _check()
@@ -106,6 +108,7 @@ if not TYPE_CHECKING:
         "pullback.debugging.printing": ("print", "print_grad"),
         "pullback.checking.verification": ("VerificationError",),
         "pullback.distributed.distribute": ("distribute",),
+        "pullback.distributed.warm": ("MixedWorkersWarning", "warm"),
         "pullback.exporting.cuda": ("DeviceExport",),
         "pullback.exporting.export": ("ExportWarning", "Exported", "export"),
         "pullback.exporting.exporter": ("ExportError",),

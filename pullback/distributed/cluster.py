@@ -11,7 +11,7 @@ import logging
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +23,7 @@ from distributed import KilledWorker
 from distributed.client import FutureCancelledError
 from distributed.comm import CommClosedError
 
+from pullback.distributed import warm
 from pullback.distributed.blocks import rows_between
 from pullback.distributed.plan import Plan
 from pullback.distributed.tasks import BlockTask, combine_blocks, compute_block, kept_result
@@ -37,6 +38,9 @@ MOST_GATHERED = 8 * 2**20
 """The bytes of partial results beyond which the workers reduce them to one, rather than the client."""
 SENT_WITH_TASKS = 64 * 2**10
 """The bytes of arguments that are sent with each task; more are sent to the workers once, separately."""
+MOST_PREPARED = 4
+"""The number of block lengths for which programs are compiled ahead. Blocks of equal length but for one row have two; one program
+serves all lengths of a size class."""
 ATTEMPTS = 8
 """How often a part is computed again after workers were lost. A block that kills workers does not stop before."""
 WAIT_FOR_WORKERS = 60
@@ -147,6 +151,7 @@ class _Step:
         self.names = [name for name, _ in part.reductions]
         self.sources, sent, values = _sources(plan, part, bound)
         self.bound = bound.kept(client, bounds) if any(origin == "bound" for origin, _ in self.sources) else None
+        self.kinds: Mapping[Any, Sequence[str]] = {}
         self.task = self._task()
         arrays = [(slots[k], plan.axes[k]) for k in sent]
         rows = [_rows(arrays, a, b) for a, b in self.ranges]
@@ -156,12 +161,36 @@ class _Step:
         self.values: tuple[Any, ...] | Kept = tuple(slots[k] for k in values)
         if _bytes_of(self.values) > SENT_WITH_TASKS:
             self.values = Kept([self.values], client, broadcast=True)
+        if len(self.kinds) > 1:
+            self._compare_kinds()
+
+    def _compare_kinds(self) -> None:
+        """Warn if workers of different kinds compute other bits for the first block."""
+        (start, stop), *_ = self.ranges
+        bound = self.bound.futures[0] if self.bound is not None else ()
+        sent = self.sent.futures[0] if isinstance(self.sent, Kept) else self.sent[0]
+        futures = [
+            self.client.submit(
+                compute_block, start, stop, bound, sent, task=self.task.futures[0], values=self._shared_values(),
+                workers=[addresses[0]], pure=False,
+            )
+            for addresses in self.kinds.values()
+        ]  # fmt: skip
+        bits = {b"".join(np.asarray(x).tobytes() for x in _flat(result)) for result in self.client.gather(futures)}
+        if len(bits) > 1:
+            warm.warn_of_kinds(self.kinds, self.plan.name)
+
+    def _shared_values(self) -> Any:
+        return self.values.futures[0] if isinstance(self.values, Kept) else self.values
 
     def _task(self) -> Kept:
         parts = _tasks.setdefault(self.client, weakref.WeakKeyDictionary())
         by_sources = parts.setdefault(self.part, {})
         if self.sources not in by_sources:
             task = BlockTask(self.plan.program(self.part), self.sources, [n for _, n in self.part.reductions])
+            lengths = tuple(dict.fromkeys(b - a for a, b in self.ranges))[:MOST_PREPARED]
+            self.kinds = warm.kinds_of(self.client)
+            warm.built_once(self.client, self.kinds, task.prepare, (lengths,), self.plan.name)
             by_sources[self.sources] = Kept([task], self.client, broadcast=True)
         return by_sources[self.sources]
 
@@ -182,7 +211,7 @@ class _Step:
             self.bound.futures if self.bound is not None else [()] * count,
             self.sent.futures if isinstance(self.sent, Kept) else self.sent,
             task=self.task.futures[0],
-            values=self.values.futures[0] if isinstance(self.values, Kept) else self.values,
+            values=self._shared_values(),
             key=[(f"{self.plan.name}-{token}", k) for k in range(count)],
             pure=False,
         )
@@ -222,6 +251,13 @@ def _sources(plan: Plan, part: BlockPart, bound: BoundRows) -> tuple[Sources, li
             listed.append(k)
             sources.append(("sent" if k in plan.axes else "value", len(listed) - 1))
     return tuple(sources), sent, values
+
+
+def _flat(result: Any) -> Iterator[Any]:
+    """Yield the arrays of a block's result."""
+    partials, kept = result
+    for each in (*partials, kept):
+        yield from each
 
 
 def _bytes_of(values: Sequence[Any]) -> int:

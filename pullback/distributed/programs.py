@@ -46,6 +46,10 @@ class BlockProgram:
         return loaded, (self.text,)
 
     def __call__(self, rows: int, arguments: Sequence[Any]) -> list[Any]:
+        return self.prepare(rows)(arguments, self.errors)
+
+    def prepare(self, rows: int) -> _Sized:
+        """Return the program for a number of rows, compiled if it is not yet."""
         sized = self._by_rows.get(rows)
         if sized is None:
             with self._lock:
@@ -54,7 +58,7 @@ class BlockProgram:
                     while len(self._by_rows) >= MOST_PROGRAMS:
                         self._by_rows.pop(next(iter(self._by_rows)))
                     sized = self._by_rows[rows] = _Sized(rename(self.function, {ROWS: rows}))
-        return sized(arguments, self.errors)
+        return sized
 
 
 @functools.lru_cache(maxsize=MOST_PROGRAMS)
@@ -85,6 +89,10 @@ class _Sized:
 
     def __call__(self, arguments: Sequence[Any], errors: Sequence[ErrorTemplate]) -> list[Any]:
         typed = [_dense(a, d) for a, d in zip(arguments, self.dtypes, strict=True)]
+        for p, argument in zip(self.function.parameters, typed, strict=True):
+            if np.shape(argument) != p.type.shape:
+                shapes = f"{p.type.shape} in a block, and got {np.shape(argument)}"
+                raise ValueError(f"{self.function.name} has arrays of shape {shapes}")
         results: Sequence[Any] = ()
         if self.template is not None:
             try:

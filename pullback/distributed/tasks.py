@@ -28,6 +28,11 @@ class BlockTask:
     def __reduce__(self) -> Any:
         return BlockTask, (self.program, self.sources, self.reductions)
 
+    def prepare(self, lengths: Sequence[int]) -> None:
+        """Compile the program for blocks of these numbers of rows."""
+        for rows in lengths:
+            self.program.prepare(rows)
+
     def __call__(self, start: int, stop: int, bound: Sequence[Any], sent: Sequence[Any], values: Sequence[Any]) -> BlockResult:
         read: dict[str, Sequence[Any]] = {"first": (np.int64(start),), "bound": bound, "sent": sent, "value": values}
         results = self.program(stop - start, [read[origin][k] for origin, k in self.sources])

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary, ref
@@ -370,16 +371,22 @@ def loaded_or_built(key: bytes, abstract: Abstract, layouts: tuple[str, ...], de
         if template is not None:
             logger.info("%s for %s is in the cache folder", title, device)
             return template
-        logger.info("compiling %s for %s: %d operations", title, device, sum(1 for _ in walk(abstract.function.body)))
-        start = time.perf_counter()
-        template = build(abstract, layouts, device, over)
-        seconds = time.perf_counter() - start
-        logger.info("compiled %s for %s in %.2f s", title, device, seconds)
-        if name is not None:
-            with counters.timed("store program"):
-                (program_serialize.keep if device == "cpu" else cuda_build.keep)(name, template.executable, seconds)
-            if device == "cpu":
-                _keep_later(name, template.executable)
+        with nullcontext(False) if name is None else default_engine().cache.building(name) as is_shared:
+            if is_shared and name is not None:
+                template = _loaded(name, title, device)
+                if template is not None:
+                    logger.info("%s for %s was compiled by another process meanwhile", title, device)
+                    return template
+            logger.info("compiling %s for %s: %d operations", title, device, sum(1 for _ in walk(abstract.function.body)))
+            start = time.perf_counter()
+            template = build(abstract, layouts, device, over)
+            seconds = time.perf_counter() - start
+            logger.info("compiled %s for %s in %.2f s", title, device, seconds)
+            if name is not None:
+                with counters.timed("store program"):
+                    (program_serialize.keep if device == "cpu" else cuda_build.keep)(name, template.executable, seconds)
+                if device == "cpu":
+                    _keep_later(name, template.executable)
         return template
 
 

@@ -18,14 +18,17 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache as memoised
 from pathlib import Path
 from typing import Any, Literal
 
 from pullback.ir.core.environment import CACHE_DIR
 from pullback.runtime.cache import source_stamp
+from pullback.runtime.cache.build_lock import locked
 from pullback.runtime.cache.entry_format import Entry, Kind, check_key, decode, encode
 from pullback.runtime.cache.folder import Folder, Verified
+from pullback.runtime.cache.tally import TEMPORARY
 from pullback.runtime.cache.usage import note_at_exit
 from pullback.runtime.process.fork import hold_over_fork
 from pullback.runtime.process.locks import KeyedLocks
@@ -183,6 +186,20 @@ class KernelCache:
                 payload = make()
                 self.put(key, payload, kind=kind, meta=meta)
             return payload
+
+    def building(self, key: str) -> AbstractContextManager[bool]:
+        """Return a context in which no other process that shares the folder builds ``key``. Its value is whether there may be
+        such processes: one may have stored the entry since the last look-up."""
+        check_key(key)
+        folder = self.path if self._may_use_disk() else None
+        if folder is None:
+            return contextlib.nullcontext(False)
+        return locked(folder / key[:2] / f"{TEMPORARY}lock-{key}")
+
+    def known(self) -> list[str]:
+        """Return the keys of the entries in memory: what this process has read or made."""
+        with self.lock:
+            return list(self._memory)
 
     def discard(self, key: str) -> None:
         """Remove `key` from memory and from the folder that is written."""

@@ -13,7 +13,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -317,7 +317,7 @@ class Engine:
             with counters.within(recorder), releases_llvmlite_lock():
                 if (machine := machines.get(is_brief(text))) is None:
                     machine = machines[is_brief(text)] = self._machine_for(text)
-                return self._compile(text, passes, machine)
+                return self._compile_and_store(text, passes, machine)
 
         added: set[str] = set()
 
@@ -369,10 +369,15 @@ class Engine:
             with suppress(RuntimeError):  # no thread can be started, as at the end of the interpreter
                 BackgroundTask(work_on, "")
 
-    def _compile_and_store(self, text: str, passes: Passes) -> bytes:
-        payload = self._compile(text, passes, self._machine_for(text))
-        about = {"cpu": self._host.cpu, "triple": self._host.triple}
-        self._cache.put(self.key(text, passes=passes), payload, kind="object", meta=about)
+    def _compile_and_store(self, text: str, passes: Passes, machine: Any = None) -> bytes:
+        """Return the object code of a text, which is stored; b"" if another process has stored it meanwhile."""
+        name = self.key(text, passes=passes)
+        with self._cache.building(name) as is_shared:
+            if is_shared and self._cache.where(name) is not None:
+                return b""
+            payload = self._compile(text, passes, machine or self._machine_for(text))
+            about = {"cpu": self._host.cpu, "triple": self._host.triple}
+            self._cache.put(name, payload, kind="object", meta=about)
         return payload
 
     def _replace(self, running: Kernel, text: str, symbols: Sequence[str], passes: Passes) -> None:
@@ -408,16 +413,31 @@ class Engine:
     def _obtain(self, name: str, text: str, symbols: list[str], meta: Mapping[str, Any], passes: Passes) -> Kernel:
         begun = self._begun.pop(name, None)
         compiled = (begun.result() if begun else None) or self._ahead.pop(name, b"")
-        stored = None if compiled else self._cache.find(name)
-        if stored is not None:
-            payload, origin = stored
-            try:
-                kernel = self._link(payload, symbols)
-            except RuntimeError:
-                self._cache.discard(name)
-            else:
-                counters.count("hits" if origin == "memory" else "disk_hits")
-                return kernel
+        kernel = None if compiled else self._from_cache(name, symbols)
+        if kernel is not None:
+            return kernel
+        with nullcontext(False) if compiled else self._cache.building(name) as is_shared:
+            kernel = self._from_cache(name, symbols) if is_shared else None
+            return kernel or self._compiled_kernel(name, text, symbols, meta, passes, compiled)
+
+    def _from_cache(self, name: str, symbols: Sequence[str]) -> Kernel | None:
+        """Return the kernel of a key from memory or disk, loaded; None if there is none."""
+        stored = self._cache.find(name)
+        if stored is None:
+            return None
+        payload, origin = stored
+        try:
+            kernel = self._link(payload, symbols)
+        except RuntimeError:
+            self._cache.discard(name)
+            return None
+        counters.count("hits" if origin == "memory" else "disk_hits")
+        return kernel
+
+    def _compiled_kernel(
+        self, name: str, text: str, symbols: list[str], meta: Mapping[str, Any], passes: Passes, compiled: bytes
+    ) -> Kernel:
+        """Return the kernel of a text, whose object code may be ``compiled`` already, loaded and stored."""
         start = time.perf_counter()
         payload = compiled or self.compile(text, passes=passes)
         seconds = {} if compiled else {"seconds": round(time.perf_counter() - start, 4)}
