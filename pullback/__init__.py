@@ -12,6 +12,7 @@ from pullback.runtime.cache import source_stamp as _sources  # noqa: F401
 
 # isort: split
 from pullback import tree
+from pullback.compiled.function import LAZY_CALLS as _LAZY_CALLS
 from pullback.ir.core.device_arrays import COMPUTE as _COMPUTE
 from pullback.ir.core.environment import check as _check
 from pullback.ir.core.lazy_imports import later as _later
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from pullback.debugging.printing import print, print_grad
     from pullback.devices import eager as _eager
     from pullback.devices.device_put import DeviceArray, device_put
+    from pullback.distributed import lazy as _lazy
     from pullback.distributed.distribute import distribute
     from pullback.distributed.warm import MixedWorkersWarning, warm
     from pullback.exporting.cuda import DeviceExport
@@ -70,7 +72,7 @@ if TYPE_CHECKING:
     from pullback.transforms.callback import ShapeDtypeStruct, callback
     from pullback.transforms.solvers import fixed_point, odeint
 else:
-    _eager = _later("pullback.devices.eager")
+    _eager, _lazy = _later("pullback.devices.eager"), _later("pullback.distributed.lazy")
 
 __all__ = [
     "CacheInfo", "CheckpointWarning", "DeviceArray", "DeviceError", "DeviceExport", "DeviceFault", "DeviceMemoryError",
@@ -91,6 +93,7 @@ __all__ = [
 _check()
 _announce()
 _COMPUTE.append(lambda function, args, kwargs: _eager.compute(function, args, kwargs))
+_LAZY_CALLS.append(lambda function, args, kwargs: _lazy.call(function, args, kwargs))
 _twin_in("pullback.transforms.solvers", "scipy.integrate.odeint")
 
 

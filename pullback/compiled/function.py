@@ -61,6 +61,10 @@ from pullback.tracer.user_code.tracebacks import keep_users_frames, with_users_f
 MOST_TRACES = 64
 """Largest number of traces for one call; beyond it TraceError is raised, since a value from outside differs at each read."""
 
+LAZY_CALLS: list[Callable[..., Any]] = []
+"""The function that serves calls with lazy objects of a library among the arguments: it takes the compiled function and these,
+and returns NotImplemented if there are none."""
+
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R", covariant=True)
@@ -150,28 +154,44 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
             return self._inlined(args, kwargs)
         before = CURRENT.objects
         try:
-            call = signature(self._parameters, args, kwargs)
-            if call.leaves.objects or before:
-                CURRENT.objects = call.leaves.objects
-            for entry in self._entries.by_key.get(call.key, ()):
-                result = entry(call.leaves)
-                if result is not MISS:
-                    if entry.tries or (self._is_slow and len(self._entries.dispatch)):
-                        self._add_native(call, entry.last)
-                    return result
-            if call.key in self._entries.pins:
-                for entry in self._entries.of(call):
+            try:
+                call = signature(self._parameters, args, kwargs)
+                if call.leaves.objects or before:
+                    CURRENT.objects = call.leaves.objects
+                for entry in self._entries.by_key.get(call.key, ()):
                     result = entry(call.leaves)
                     if result is not MISS:
                         if entry.tries or (self._is_slow and len(self._entries.dispatch)):
                             self._add_native(call, entry.last)
                         return result
-            return self._first_call(call, args, kwargs)
+                if call.key in self._entries.pins:
+                    for entry in self._entries.of(call):
+                        result = entry(call.leaves)
+                        if result is not MISS:
+                            if entry.tries or (self._is_slow and len(self._entries.dispatch)):
+                                self._add_native(call, entry.last)
+                            return result
+                return self._first_call(call, args, kwargs)
+            except TraceError as error:
+                if not error.is_of_lazy:
+                    raise
+                return self._lazily(args, kwargs, error)
         except Exception as error:
             keep_users_frames(error)
             raise
         finally:
             CURRENT.objects = before
+
+    def _lazily(self, args: Any, kwargs: Any, refused: TraceError) -> Any:
+        """Return the result of a call with lazy objects among the arguments. Raises ``refused`` if there are none."""
+        try:
+            result = LAZY_CALLS[0](self, args, kwargs) if LAZY_CALLS else NotImplemented
+        except Exception as error:
+            error.__suppress_context__ = True
+            raise
+        if result is NotImplemented:
+            raise refused
+        return result
 
     def into(self, out: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function and write its result into arrays of the caller.

@@ -173,7 +173,7 @@ class Distributed:
                 return plan, arguments
         with self._lock:
             rows = rows_of(names, values, self._over, self._function._parameters)
-            plan = plan_of(self._function, call, values, rows)
+            plan = plan_of(self._function, call, values, {}, rows)
             arguments = plan.arguments(call.leaves)
             if arguments is None:
                 raise TraceError(f"{self._function.__name__} reads a value from outside that is another one at each read")

@@ -43,11 +43,14 @@ else:
 @dataclass(frozen=True, kw_only=True)
 class Rows:
     """The leaves of a call that have rows: ``axes`` is the axis of rows by leaf, ``count`` the number of rows. ``titles`` names
-    the argument of each leaf."""
+    the argument of each leaf. ``are_all``: whether other arguments may not have rows. ``is_known``: whether ``count`` is the
+    number, and not one of several that stand for it."""
 
     axes: Mapping[int, int]
     count: int
     titles: Mapping[int, str]
+    are_all: bool = True
+    is_known: bool = True
 
 
 def rows_of(names: Sequence[str], args: Sequence[Any], over: Mapping[str, int], parameters: Any) -> Rows:
@@ -120,6 +123,13 @@ class Plan:
         outside = self._read()
         return None if outside is None else own + outside
 
+    @property
+    def result_types(self) -> list[Any]:
+        """The types of the results of the split."""
+        values = self.trace.function.results
+        by_index = {o.index: v.type for o, v in zip(self._outcomes, values, strict=True) if o.source in ("result", "repeat")}
+        return [by_index[k] for k in range(len(by_index))]
+
     def result(self, results: Sequence[Any], leaves: Sequence[Any], arguments: Sequence[Any]) -> Any:
         """Return the result of a call, from the results of its split."""
         filled = []
@@ -128,7 +138,9 @@ class Plan:
                 case "leaf":
                     filled.append(leaves[outcome.index])
                 case "parameter":
-                    filled.append(scalar_of(np.array(arguments[outcome.index]), outcome.kind))
+                    value = arguments[outcome.index]
+                    is_lazy = not isinstance(value, np.ndarray | np.generic | int | float | complex)
+                    filled.append(value if is_lazy else scalar_of(np.array(value), outcome.kind))
                 case _:
                     value = results[outcome.index]
                     filled.append(scalar_of(value, outcome.kind) if isinstance(value, np.ndarray) else value)
@@ -136,17 +148,17 @@ class Plan:
 
 
 def plan_of(
-    function: Jitted[..., Any], call: Signature, args: Sequence[Any], rows: Rows, captured: frozenset[str] = frozenset()
+    function: Jitted[..., Any], call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any], rows: Rows
 ) -> Plan:  # fmt: skip
     """Return the plan of a call. Raises TraceError at the user's line for what cannot be traced, or couples rows."""
     with work.underway():
-        plan: Plan = with_reserved_stack(lambda: _plan(function, call, args, rows, captured))
+        plan: Plan = with_reserved_stack(lambda: _plan(function, call, args, kwargs, rows))
         return plan
 
 
-def _plan(function: Jitted[..., Any], call: Signature, args: Sequence[Any], rows: Rows, captured: frozenset[str]) -> Plan:
+def _plan(function: Jitted[..., Any], call: Signature, args: Sequence[Any], kwargs: Mapping[str, Any], rows: Rows) -> Plan:
     traced = trace(
-        function._traced, args, {}, name=function.__name__, parameters=function._parameters, call=call, captured=captured,
+        function._traced, args, kwargs, name=function.__name__, parameters=function._parameters, call=call,
         rolls=function._transform.rolls, follows_choices=False,
     )  # fmt: skip
     if traced.has_effects:
@@ -155,15 +167,19 @@ def _plan(function: Jitted[..., Any], call: Signature, args: Sequence[Any], rows
     if traced.branches:
         raise TraceError(f"{function.__name__} branches on values of the call; use np.where or pb.cond, as the rows differ")
     plain, outcomes = split_outcomes(traced)
-    try:
-        split = split_rows(_by_rows(plain, rows))
-    except Coupled as error:
-        raise TraceError(str(error), error.loc) from None
-    except grad.GradientError as error:
-        raise TraceError(str(error), error.loc) from None
-    _check_parameters(traced, split, rows)
+    split = split_of(plain, rows)
+    if rows.are_all:
+        _check_parameters(traced, split, rows)
     _check_parts(split)
     return Plan(traced, split, outcomes, rows)
+
+
+def split_of(function: Function, rows: Rows) -> Split:
+    """Return the split of a traced function. Raises TraceError at the user's line for what couples rows."""
+    try:
+        return split_rows(_by_rows(function, rows))
+    except (Coupled, grad.GradientError) as error:
+        raise TraceError(str(error), error.loc) from None
 
 
 def _row_bytes(function: Function, rows: Rows) -> int:
@@ -189,7 +205,7 @@ def _by_rows(function: Function, rows: Rows) -> Function:
     expanded = grad.grad(passes.run(named.function, passes.BEFORE_GRAD), is_map)
     has_maps = any(map(is_map, expanded.instructions))
     steps = [passes.PASSES[name] for name in KEEPING_MAPS] if has_maps else passes.OPTIMIZE
-    return with_rows(replace(named, function=passes.run(expanded, steps)), rows.axes, rows.count)
+    return with_rows(replace(named, function=passes.run(expanded, steps)), rows.axes, rows.count, rows.is_known)
 
 
 KEEPING_MAPS = ("simplify", "cse", "dce")

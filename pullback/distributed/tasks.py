@@ -47,6 +47,13 @@ def compute_block(
     return task(start, stop, bound, sent, values)
 
 
+def compute_chunk(start: int, sent: Sequence[Any], axes: Sequence[int], task: BlockTask, values: Sequence[Any]) -> BlockResult:
+    """Compute a part of a plan for a chunk of arrays, whose number of rows they show."""
+    arrays = [np.asarray(x) for x in sent]
+    rows = arrays[0].shape[axes[0]] if arrays else 0
+    return task(start, start + rows, (), arrays, values)
+
+
 def combine_blocks(parts: Sequence[BlockResult], names: Sequence[str]) -> BlockResult:
     """Return the reduced partial results of a run of blocks."""
     return combined(names, [partials for partials, _ in parts]), ()

@@ -42,6 +42,7 @@ LATE = {
     "pullback.torch": {"torch", "ml_dtypes"},
     "pullback.distributed.cluster": {"dask", "distributed"},
     "pullback.distributed.embedded": {"distributed"},
+    "pullback.distributed.lazy": {"dask"},
 }
 
 

@@ -134,7 +134,9 @@ def labels_of(x: Any) -> Labels | None:
     if library is None:
         return None
     if library.refused:
-        raise TraceError(f"a {class_title(kind)} {library.refused}, which a traced function does not do; {instead_of(x)}")
+        error = TraceError(f"a {class_title(kind)} {library.refused}, which a traced function does not do; {instead_of(x)}")
+        error.is_of_lazy = True
+        raise error
     oddity = library.oddity(x)
     kind = vars(kind).get("__pullback_real__", kind)
     return Labels(library, kind, () if oddity else library.axes(x), oddity)

@@ -377,7 +377,7 @@ LIBRARIES: dict[str, Library] = {
         ),
         Library(
             name="dask",
-            classes=frozenset({"Array", "DataFrame", "Series", "Index"}),
+            classes=frozenset({"Array", "DataFrame", "Series", "Index", "Delayed", "DelayedLeaf", "DelayedAttr"}),
             instead=".compute()",
             conversions={},
             refused=_DASK,

@@ -37,6 +37,7 @@ class TraceError(Exception):
     wants_lists = False
     wants_checks = False
     wants_keys = False
+    is_of_lazy = False
 
     def __init__(self, message: str, loc: Loc | None = None, *, site: Site | None = None) -> None:
         super().__init__(message)

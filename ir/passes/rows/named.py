@@ -12,9 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
 from pullback.ir.core.structure import Block, Function, Instruction, walk
-from pullback.ir.core.types import I64, Extent
+from pullback.ir.core.types import I64, ArrayType, Extent
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Count
 from pullback.ir.ops.array.index import Gather, RollBy, Scatter
@@ -23,12 +24,12 @@ from pullback.ir.passes.rows.rules import ROWS, Coupled, is_row_index
 from pullback.ir.shapes.extents import Abstract, rename, value_of
 
 
-def with_rows(named: Abstract, axes: Mapping[int, int], total: int) -> Function:
+def with_rows(named: Abstract, axes: Mapping[int, int], total: int, is_known: bool = True) -> Function:
     """Return the function with the extent ``ROWS`` and numbers for all others.
 
     ``axes``: the axis of rows by parameter; ``total``: the number of rows of a call. What the program computes from the number
-    of rows is computed from ``total``. The constants of the function become instructions. Raises Coupled if the program is one
-    for this number of rows only.
+    of rows is computed from ``total``, or if that ``is_known`` not, by a reduction where an instruction counts rows. The
+    constants of the function become instructions. Raises Coupled if the program is one for this number of rows only.
     """
     function = named.function
     names: set[Extent] = set()
@@ -41,7 +42,7 @@ def with_rows(named: Abstract, axes: Mapping[int, int], total: int) -> Function:
     while (further := _further(body, names, named.sizes, total)) - names:
         names |= further
     mapping: dict[str, Extent] = {name: ROWS if name in names else size for name, size in named.sizes.items()}
-    return _with_constants(_counted(rename(function, mapping), total), named)
+    return _with_constants(_counted(rename(function, mapping), total if is_known else None), named)
 
 
 def _further(block: Block, names: set[Extent], sizes: Mapping[str, int], total: int) -> set[Extent]:
@@ -78,14 +79,22 @@ def _kept_by_reshape(i: Instruction, names: set[Extent], sizes: Mapping[str, int
     return result
 
 
-def _counted(function: Function, total: int) -> Function:
-    """Return the function with the counts of elements of arrays by rows as constants."""
+def _counted(function: Function, total: int | None) -> Function:
+    """Return the function with the counts of elements of arrays by rows as constants, or as sums of ones if ``total`` is
+    None."""
 
     def block(old: Block) -> Block:
         instructions = []
         for i in old.instructions:
-            if isinstance(i.op, Count) and ROWS in i.params["shape"]:
-                count = math.prod(total if e == ROWS else e for e in i.params["shape"])
+            counts = isinstance(i.op, Count) and ROWS in i.params["shape"]
+            if counts and total is None:
+                b, shape = Builder(i.loc), tuple(i.params["shape"])
+                b.sum(b.full(1, ArrayType(I64, shape)), axes=tuple(range(len(shape))))
+                *before, last = b.instructions
+                instructions += [*before, replace(last, results=i.results)]
+                continue
+            if counts and total is not None:
+                count: int = math.prod(total if e == ROWS else e for e in i.params["shape"])
                 i = Instruction(OPS["const"], (), i.results, {"value": count, "dtype": I64}, (), i.loc)
             instructions.append(replace(i, regions=tuple(map(block, i.regions))) if i.regions else i)
         return replace(old, instructions=tuple(instructions))

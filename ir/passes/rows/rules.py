@@ -36,6 +36,10 @@ ROWS = "rows"
 """The name of the extent of the axis of rows."""
 
 
+INSTEAD = "compute it for all rows before, and pass the result"
+"""What to do instead of an op that couples rows, where nothing better is known."""
+
+
 class Coupled(Exception):
     """Raised for an instruction that cannot be computed by blocks of rows; the message says why."""
 
@@ -106,7 +110,8 @@ def kind_of(instruction: Instruction, definition: Definitions) -> Kind:
     except Coupled as error:
         if error.loc:
             raise
-        raise Coupled(f"{instruction.op.name} couples rows: {error}", instruction.loc) from None
+        message = f"{instruction.op.name} couples rows: {error}"
+        raise Coupled(message if ";" in message else f"{message}; {INSTEAD}", instruction.loc) from None
 
 
 def rule_of(*families: type[Op]) -> Callable[[Rule], Rule]:
