@@ -194,15 +194,15 @@ class _Call:
         chunks = [self._chunks_of(k, slots[k]) for k in sent]
         starts = np.cumsum([0, *self.chunks]).tolist() if self.is_known else [0] * len(self.chunks)
         compute = dask.delayed(compute_chunk, pure=True)
-        number = part.outputs[0] if part.outputs else 0
+        slot_name = part.outputs[0] if part.outputs else 0
         results = [
-            compute(starts[j], [each[j] for each in chunks], axes, task, shared, dask_key_name=self._name("", number, j))
+            compute(starts[j], [each[j] for each in chunks], axes, task, shared, dask_key_name=self._name("", slot_name, j))
             for j in range(len(self.chunks))
         ]
         names = [name for name, _ in part.reductions]
         slot = iter(part.outputs)
         if names:
-            reduced = self._reduced(results, names, number)
+            reduced = self._reduced(results, names, slot_name)
             for k, (_, count) in enumerate(part.reductions):
                 slots.update((next(slot), reduced[0][k][j]) for j in range(count))
         read = dask.delayed(kept_result, pure=True)
@@ -225,13 +225,13 @@ class _Call:
         bounds = np.cumsum([0, *self.chunks]).astype(int).tolist()
         return [rows_between(value, self.plan.axes[k], a, b) for a, b in itertools.pairwise(bounds)]
 
-    def _reduced(self, results: list[Any], names: Sequence[str], number: int) -> Any:
+    def _reduced(self, results: list[Any], names: Sequence[str], slot_name: int) -> Any:
         """Return the delayed partial results of all chunks, combined up the tree."""
         combine, level = dask.delayed(combine_blocks, pure=True), 0
         while True:
             groups = [results[k : k + FAN_IN] for k in range(0, len(results), FAN_IN)]
             results = [
-                combine(group, names, dask_key_name=self._name("-reduce", number, level, k)) for k, group in enumerate(groups)
+                combine(group, names, dask_key_name=self._name("-reduce", slot_name, level, k)) for k, group in enumerate(groups)
             ]
             if len(results) == 1:
                 return results[0]
