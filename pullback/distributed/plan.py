@@ -143,6 +143,8 @@ class Plan:
                     filled.append(value if is_lazy else scalar_of(np.array(value), outcome.kind))
                 case _:
                     value = results[outcome.index]
+                    if outcome.source == "repeat" and isinstance(value, np.ndarray):
+                        value = value.copy()
                     filled.append(scalar_of(value, outcome.kind) if isinstance(value, np.ndarray) else value)
         return self._fill(filled)
 

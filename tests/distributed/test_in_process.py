@@ -104,6 +104,18 @@ def test_bound_contents_are_those_at_bind() -> None:
     assert bound.bind(x=x)(w) == fit(w, x, y)
 
 
+def test_results_share_no_memory() -> None:
+    w, x, _ = arguments(20)
+
+    def f(w: Any, x: Any) -> Any:
+        total = (x * w).sum(axis=0)
+        return total, total, w
+
+    first, second, same = pb.distribute(f, over={"x": 0}, blocks=3)(w, x)
+    assert np.array_equal(first, second) and np.array_equal(same, w)
+    assert not np.may_share_memory(first, second)
+
+
 SCALE = 1.0
 
 

@@ -387,5 +387,7 @@ def _vmap(i: Instruction, definition: Definitions) -> Kind:
 def _check_region(region: Block) -> None:
     makers = {v: i for i in region.instructions for v in i.results}
     for i in region.instructions:
+        if isinstance(i.op, Iota) and row_axis(i.result.type) == i.params["axis"]:
+            raise Coupled("the positions of rows are counted within a loop or branch; count them outside of it", i.loc)
         if touches_rows(i) and not isinstance(kind_of(i, makers.get), Maps):
             raise Coupled(f"{i.op.name} over the rows within a loop or branch: sums over rows belong outside of it", i.loc)

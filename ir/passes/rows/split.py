@@ -26,7 +26,17 @@ from pullback.ir.ops.array.reindex import broadcast
 from pullback.ir.passes.editing.activity import is_pure
 from pullback.ir.passes.editing.replay import replay
 from pullback.ir.passes.rows.combine import combined
-from pullback.ir.passes.rows.rules import Kind, Reduction, is_by_rows, is_row_index, kind_of, row_axis, touches_rows
+from pullback.ir.passes.rows.rules import (
+    INSTEAD,
+    Coupled,
+    Kind,
+    Reduction,
+    is_by_rows,
+    is_row_index,
+    kind_of,
+    row_axis,
+    touches_rows,
+)
 
 FIRST = -1
 """The slot of the index of a block's first row."""
@@ -189,6 +199,9 @@ class _Splitter:
         """Note that a value without rows is needed, in the round in which it is computed."""
         self.slot(v)
         if v in self.makers:
+            maker = self.makers[v]
+            if touches_rows(maker) and not isinstance(self.kinds[maker], Reduction):
+                raise Coupled(f"{maker.op.name} couples rows: a result of it is one for all rows; {INSTEAD}", maker.loc)
             self.outer.setdefault(self.round[v], {})[v] = None
 
     def is_cloned(self, i: Instruction) -> bool:

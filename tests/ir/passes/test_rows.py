@@ -253,6 +253,25 @@ def test_what_couples_rows_is_refused_with_its_line(name: str) -> None:
     assert raised.value.loc.file == __file__
 
 
+def counting(x: Any) -> Any:
+    def step(k: Any, total: Any) -> Any:
+        return total + k * np.arange(len(x)) * x[:, 0]
+
+    return pb.fori_loop(0, 3, step, np.zeros(len(x)))
+
+
+def test_positions_of_rows_within_loops() -> None:
+    """They are computed outside of the loop, where they count from the first row of all, or refused."""
+    x = np.arange(36.0).reshape(9, 4)
+    try:
+        function, values = of_rows(counting, (x,), {0: 0})
+        results = by_blocks(function, values, [0, 4, 9])
+    except Coupled as error:
+        assert "positions of rows" in str(error)
+    else:
+        np.testing.assert_allclose(results[0], 3 * np.arange(9) * x[:, 0])
+
+
 def test_texts_of_parts_are_parsed_again() -> None:
     arguments = (np.ones((4, 4)), np.ones((9, 4)), np.ones(9), np.zeros(9, int))
     split = split_rows(of_rows(pb.value_and_grad(centred), arguments, {1: 0, 2: 0, 3: 0})[0])
