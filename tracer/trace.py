@@ -22,6 +22,7 @@ from pullback.ir import ArrayType, Function, Loc, Value
 from pullback.ir.core.device_arrays import Remote
 from pullback.ir.core.structure import use_counts
 from pullback.ir.ops.control.regions import CheckFailed
+from pullback.ir.passes.order_clocks import order_clocks
 from pullback.ir.shapes.by_value import is_value_size, numbered
 from pullback.ir.shapes.guards import Sizes
 from pullback.ir.shapes.symbolic import is_size
@@ -403,7 +404,7 @@ def _trace(
         warn_unrolled(frame.builder.instructions, title, not_rolled)
         used, inputs, unread = _used(frame, values)
         return Trace(
-            function=numbered(frame.builder.function(_identifier(title), used, values), frame.value_sizes),
+            function=numbered(order_clocks(frame.builder.function(_identifier(title), used, values)), frame.value_sizes),
             inputs=inputs,
             guards=(*names.guards.values(), *names.distinct(), *unread),
             out_tree=out_tree,

@@ -15,6 +15,7 @@ from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.types import ArrayType, RefType, Type, interleaved
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.reindex import Reindex
+from pullback.ir.ops.control.host import Clock
 from pullback.ir.ops.control.regions import group
 from pullback.ir.ops.program import launch
 from pullback.ir.shapes.extents import by_value_in
@@ -78,6 +79,8 @@ class BlockLowering(ABC):
             is_view = isinstance(i.op, Reindex)
             for value in i.results:
                 self.owner[value] = self.holder(i.operands[0]) if is_view else value
+            for value, operand in zip(i.results[1:], i.operands, strict=True) if isinstance(i.op, Clock) else ():
+                self.owner[value] = self.holder(operand)
             for value in i.operands:
                 self.last_use[self.holder(value)] = position
             for value in i.results:

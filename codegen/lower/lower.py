@@ -28,7 +28,7 @@ from pullback.ir.ops.array.complex import Reinterpret
 from pullback.ir.ops.array.create import DefineExtent
 from pullback.ir.ops.array.index import Place, Scatter
 from pullback.ir.ops.array.reindex import Reindex
-from pullback.ir.ops.control.host import Host
+from pullback.ir.ops.control.host import Clock, Host
 from pullback.ir.ops.control.loops import ElementwiseScan, Scan, StackLength, Switch, While
 from pullback.ir.ops.control.regions import Group
 from pullback.ir.ops.program import launch
@@ -98,6 +98,11 @@ class Lowering(BlockLowering):
                 self.memory[instruction.result] = self.memory[count]
                 self.share_buffer(instruction.result, count)
                 b.bind_extent(self.memory[count], extent=instruction.params["extent"])
+            case Clock():
+                read, *passed = instruction.results
+                self.memory[read] = self.buffer(b, read)
+                self.memory.update((v, self.memory[own]) for v, own in zip(passed, instruction.operands, strict=True))
+                b.append(Instruction(op, (self.memory[read],), (), instruction.params, (), instruction.loc))
             case Host():
                 operands = [self.dense(b, v) for v in instruction.operands]
                 for value in instruction.results:

@@ -23,6 +23,7 @@ from pullback.ir.passes.loops.index_ranges import index_ranges
 from pullback.ir.passes.loops.loop_invariants import regions
 from pullback.ir.passes.loops.loop_versions import loop_versions
 from pullback.ir.passes.loops.sink_contractions import fission
+from pullback.ir.passes.order_clocks import order_clocks
 from pullback.ir.passes.simplify.simplify import simplify
 from pullback.ir.passes.singular.even_powers import even_powers
 from pullback.ir.passes.singular.log_sums import log_sums
@@ -75,6 +76,7 @@ PASSES: dict[str, Pass] = {
         uncustom,
         untap,
         guards_first,
+        order_clocks,
         dce,
         unbarrier,
     )

@@ -31,7 +31,8 @@ from tests.support.op_cases import Case, case_function, cases, covered_ops, of_f
 
 TESTED = covered_ops()
 SEPARATE = {
-    *("group", "gradient", "jvp", "vmap", "check", "print", "callback", "custom", "scatter_sum", "unsort", "define_extent"),
+    *("group", "gradient", "jvp", "vmap", "check", "print", "callback", "clock", "custom", "scatter_sum", "unsort"),
+    "define_extent",
     *(op.name for op in OPS.values() if isinstance(op, Switch | Loop | StackLength | CotangentTap | Stop | Barrier | Saved)),
 }
 every_op = pytest.mark.parametrize("op", TESTED, ids=lambda op: op.name)

@@ -532,12 +532,12 @@ def f(x):
 
 f(np.arange(3.0))
 
-=== time.time()
+=== a clock in a loop
 import time
 
 @pb.jit
 def f(x):
-    return x * time.time()
+    return pb.fori_loop(0, 3, lambda i, s: s + time.time(), x)
 
 f(1.0)
 

@@ -4,6 +4,6 @@ A program performs its effects at each call, in program order, as host calls wit
 frames with the files, lines and globals of the user's functions (``user_frames.py``), so that tracebacks are those of Python.
 """
 
-from pullback.tracer.effects import logs, printing, progress, streams, warning_calls
+from pullback.tracer.effects import clocks, logs, printing, progress, streams, warning_calls
 
-__all__ = ["logs", "printing", "progress", "streams", "warning_calls"]
+__all__ = ["clocks", "logs", "printing", "progress", "streams", "warning_calls"]

@@ -651,10 +651,7 @@ RANDOM = (
 CLOCK = "it would be read once, when the function is traced; read it outside the function"
 
 _NUMERIC = ("numpy", "scipy", "math", "cmath")
-_CLOCKS = frozenset((
-    "time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time", "process_time_ns",
-    "thread_time", "thread_time_ns", "clock_gettime", "localtime", "gmtime", "ctime",
-))  # fmt: skip
+_CLOCKS = frozenset(("clock_gettime", "localtime", "gmtime", "ctime"))
 
 
 def _top(module: ModuleType) -> str:
@@ -674,5 +671,5 @@ def module_stand_in(module: ModuleType, names: Reader, is_library: bool) -> Any:
 
 
 def is_clock(value: Any) -> bool:
-    """Return whether a value is a function that reads the clock."""
+    """Return whether a value is a function that reads the clock, and that programs do not call."""
     return isinstance(value, BuiltinFunctionType) and value.__module__ == "time" and value.__name__ in _CLOCKS

@@ -1,5 +1,5 @@
 """Host ops: steps of a program that run in Python, once, in program order. ``print`` shows values, ``callback`` calls a
-function.
+function, ``clock`` reads the time.
 
 As program ops they take dense buffers, the results' buffers last, and have no results.
 """
@@ -7,6 +7,7 @@ As program ops they take dense buffers, the results' buffers last, and have no r
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
@@ -92,6 +93,39 @@ class Callback(Host):
         return results
 
 
+class Clock(Host):
+    """The time of a clock of Python's ``time`` module, read after the operands are computed, and the operands, for what is
+    computed after it. ``clock`` names the function, whose time is an i64 if the name ends with "_ns", else an f64; ``shape``:
+    the extents of a batch, whose rows have one time.
+
+    As a program op it takes the buffer of the time alone: the other results are the operands' buffers."""
+
+    def outputs(self, params: Mapping[str, Any]) -> int:
+        return 1
+
+    def infer(self, types: Sequence[Type], params: Mapping[str, Any], regions: Sequence[Region], same: Same) -> tuple[Type, ...]:
+        if not hasattr(time, params["clock"]):
+            raise TypeError(f"the time module has no {params['clock']}")
+        read = ArrayType(dtype_of(_dtype_of_clock(params["clock"])), params["shape"])
+        if not any(isinstance(t, RefType) for t in types):
+            return read, *types
+        if len(types) != 1 or (types[0].dtype, types[0].shape) != (read.dtype, read.shape):
+            raise TypeError("takes the buffer of the time alone")
+        return ()
+
+    def run(self, buffers: Sequence[Any], params: Mapping[str, Any]) -> None:
+        buffers[0][...] = getattr(time, params["clock"])()
+
+    def batch(self, b: Any, operands: Any, batched: Any, params: Mapping[str, Any], size: Any) -> tuple[Value, ...]:
+        arguments = with_leading_axis(b, operands, batched, size)
+        results: tuple[Value, ...] = b.emit(self, arguments, {**params, "shape": (size, *params["shape"])})
+        return results
+
+
+def _dtype_of_clock(name: str) -> str:
+    return "i64" if name.endswith("_ns") else "f64"
+
+
 class HostFunction:
     """A Python function that programs call by its ``function_id`` while it is alive; it returns a sequence of arrays."""
 
@@ -160,6 +194,16 @@ def _function(function_id: Any) -> Callable[..., Sequence[Any]]:
     return function.call
 
 
+def read_clock(*values: Any, clock: str, shape: Sequence[int]) -> tuple[Any, ...]:
+    """Return the time and the values: the reference of ``clock``."""
+    return np.full(tuple(shape), getattr(time, clock)(), dtype_of(_dtype_of_clock(clock)).numpy), *map(np.asarray, values)
+
+
+def _of_values(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
+    """Return the cotangents of the values that pass a clock, whose time has none."""
+    return [ct if wanted else ZERO for ct, wanted in zip(cts[1:], wants, strict=True)]
+
+
 def _no_rule(b: Any, op: Op, inputs: Any, outputs: Any, cts: Any, params: Any, wants: Any) -> list[Contribution]:
     if not params["constant"]:
         raise NoDerivative(
@@ -173,3 +217,4 @@ _HOST = {"effect": "effect", "vocabularies": frozenset({"func", "program"})}
 
 print_ = Print(name="print", reference=show, nondifferentiable="it has no result", **_HOST)  # type: ignore[arg-type]
 callback = Callback(name="callback", reference=call, pullback=_no_rule, extents=("shape",), **_HOST)  # type: ignore[arg-type]
+clock = Clock(name="clock", reference=read_clock, pullback=_of_values, extents=("shape",), **_HOST)  # type: ignore[arg-type]
