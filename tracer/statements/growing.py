@@ -793,13 +793,12 @@ class GrowingList(Listed):
             return self
         self.refuse_resized()
         self.refuse_fixed()
-        if type(count) is not int or type(self.rows.most) is float:
-            self.refused("a product")
+        if type(count) is not int or type(self.rows.most) is float or not self.is_at_home:
+            self.refused("a product, or one in a branch or loop")
         if count <= 0:
             self.clear()
             return self
-        if self.is_at_home:
-            self.widen([], self.rows.most * count)
+        self.widen([], self.rows.most * count)
         rows, length = self.rows, self.length()
         for buffer in rows.buffers if not rows.counts else ():
             index = emit("iota", shape=buffer.shape[:1], axis=0, dtype=I64)

@@ -116,9 +116,8 @@ def joined(m: Any, value: Any) -> Any:
 
 def repeated(m: Any, value: Any) -> Any:
     m.history.append(float(value))
-    if len(m.history) < 20:
-        m.history *= 2
-    else:
+    m.history *= 2
+    if len(m.history) > 20:
         del m.history[3:]
     return m.history[-1] * value, len(m.history)
 
@@ -293,6 +292,34 @@ def test_a_list_that_is_unpacked_has_its_items_read_one_by_one() -> None:
     for count in (2, 3, 4, 7):
         items[:] = [float(k + 1) for k in range(count)]
         assert compiled(2.0) == f(2.0)
+
+
+def test_a_list_that_a_loop_doubles() -> None:
+    items: list[Any] = [0.5, 1.5]
+
+    def f(x: Any, n: Any) -> Any:
+        for _ in range(n + 1):
+            if x > 0.5:
+                items.append(x)
+            items[:] = items * 2
+        return len(items), sum(items)
+
+    def g(x: Any, n: Any) -> Any:
+        nonlocal items
+        items *= 2
+        for _ in range(n + 1):
+            items *= 2
+        return len(items), sum(items) * x
+
+    for program in (f, g):
+        compiled = pb.jit(program)
+        for n in (1, 0, np.int64(1), 2):
+            if len(items) > 30:
+                items = items[:3]
+            before = list(items)
+            result, after = compiled(0.75, n), list(items)
+            items[:] = before
+            assert (result, after) == (program(0.75, n), items)
 
 
 def test_long_lists_of_constants_are_few_instructions() -> None:
