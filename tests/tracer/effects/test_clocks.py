@@ -15,7 +15,7 @@ from pullback.tracer import trace
 from tests.support.api import traces
 
 NAP = 0.02
-"""Time for which a callback sleeps, in seconds: far more than a program takes beside it."""
+"""Time for which a callback sleeps, in seconds: far more than the rest of a program takes."""
 CLOCKS = ["time", "perf_counter", "monotonic", "process_time", "thread_time"]
 
 
