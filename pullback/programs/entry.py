@@ -227,7 +227,8 @@ class Entry:
     def changed(self) -> list[str]:
         """Return the names of the outside numbers, of containers of them, and of the lengths of lists, that differ from those in
         the trace."""
-        return [name for guard in self._trace.guards for name in guard.changed_names()]
+        stored = frozenset(self._trace.changes)
+        return [name for guard in self._trace.guards for name in guard.changed_names(guard.describe in stored)]
 
     def unstable(self) -> list[str]:
         """Return the names of the values that the trace depends on and that are another object at each read."""

@@ -26,6 +26,11 @@ class Columns:
     types: tuple[type, ...]
     is_of_tuples: bool
 
+    @property
+    def is_of_ints(self) -> bool:
+        """Whether all numbers are ints or bools."""
+        return all(np.dtype(_PYTHON.get(kind, kind)).kind in "biu" for kind in self.types)
+
     def column(self, read: Read, k: int, capacity: int, is_exact: bool) -> np.ndarray[Any, Any]:
         """Return column ``k`` of the list that ``read`` returns, with zeros up to ``capacity`` rows. Raises ValueError for a list
         of other elements, or of more (``is_exact``: of another number)."""

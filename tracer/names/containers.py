@@ -105,23 +105,24 @@ def container(names: Reader, value: Any, read: Read, describe: str, is_fixed: bo
 
 def _in_columns(names: Reader, value: Any, read: Read, describe: str) -> Any:
     """Return the trace's copy of a list of numbers whose length changes, or that is long and changes: a list with its elements in
-    arrays, which are inputs. Return None for another value, and where lists have no such arrays."""
+    arrays, which are inputs. Return None for another value, for many ints, which may be extents, and where lists have no such
+    arrays."""
     if type(value) not in (list, deque):
         return None
     is_varying = names.is_input(length_name(describe))
     if not is_varying and (len(value) <= MAX_FLOATS or not (names.is_stored(describe) or names.is_input(describe))):
         return None
     columns = columns_of(value)
-    if columns is None or not names.takes_columns(describe):
+    if columns is None or (columns.is_of_ints and not is_varying) or not names.takes_columns(describe):
         return None
     capacity = capacity_of(len(value)) if is_varying else len(value)
+    length: Any = len(value)
+    if is_varying:  # read before the elements, to which another thread may add
+        length = names.input(length, functools.partial(columns.length, read, capacity, False), length_name(describe))
     inputs = []
     for k in range(len(columns.types)):
         column = functools.partial(columns.column, read, k, capacity, not is_varying)
         inputs.append(names.column(column(), column, f"{describe}[:][{k}]" if columns.is_of_tuples else describe))
-    length: Any = len(value)
-    if is_varying:
-        length = names.input(length, functools.partial(columns.length, read, capacity, False), length_name(describe))
     copy = names.list_of_columns(type(value), value[0], inputs, length, capacity)
     return names.copied(value, names.add_container(value, copy, read, describe))
 

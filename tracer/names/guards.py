@@ -50,15 +50,18 @@ class Guard:
         except Exception:
             return False
 
-    def changed_names(self) -> list[str]:
-        """Return the names of the number, of the container of numbers, and of the length, that differ from what is expected."""
+    def changed_names(self, is_stored: bool) -> list[str]:
+        """Return the names of the number, of the container of numbers, and of the length, that differ from what is expected. The
+        length of a list of ints, which may be extents, has a name if the function changes the list (``is_stored``)."""
         is_plain = self.how == "plain" or (self.how == "value" and type(self.expected) in (int, float))
         count = _length_in_key(self.how, self.expected)
         if not (is_plain or count is not None) or self.holds():
             return []
         names = [self.describe] if is_plain else []
         try:
-            is_other_length = count is not None and len(self.read()) != count
+            values = self.read()
+            is_other_length = count is not None and len(values) != count
+            is_other_length &= is_stored or not all(isinstance(x, int) for x in values)
         except Exception:
             is_other_length = False
         return [*names, length_name(self.describe)] if is_other_length else names

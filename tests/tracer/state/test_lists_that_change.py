@@ -281,6 +281,19 @@ def test_an_empty_list_and_an_index_out_of_range() -> None:
                 assert str(raised.value) == str(expected.value)
 
 
+def test_ints_that_are_extents_stay_static() -> None:
+    sizes = [2, 3]
+
+    def f(x: Any) -> Any:
+        return [np.zeros(n) + x for n in sizes]
+
+    compiled = pb.jit(f)
+    for count in (2, 3, 4, 2):
+        sizes[:] = range(1, count + 1)
+        assert [part.shape for part in compiled(1.0)] == [(n,) for n in sizes]
+    assert not any(type(n) is str for t in trace(f, (1.0,)).function.results for n in t.type.shape)  # type: ignore[union-attr]
+
+
 def test_a_list_that_is_unpacked_has_its_items_read_one_by_one() -> None:
     items: list[Any] = [1.0, 2.0]
 
