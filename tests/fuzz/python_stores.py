@@ -169,7 +169,8 @@ STORES = {
         statements=(
             "E.append(<x>)", "E.append(<x>)", "E.insert(0, <x>)", "r = E.pop()", "E.pop(0)", "E.remove(0.5)", "E.sort()",
             "E.reverse()",
-            "E.clear()", "E[:] = [<x>, p]", "del E[0]", "E[0] = <x>", "E += [<x>]", "E.sort(reverse=True)", "del E[:1]", "E *= 2",
+            "E.clear()", "E[:] = [<x>, p]", "del E[0]", "E[0] = <x>", "E += [<x>]", "E.sort(reverse=True)", "del E[:1]",
+            "if len(E) < 40: E *= 2",
         ),
         floats=("(E[-1] if E else 0.5)", "sum(E)", "E[0]"), ints=("len(E)", "E.count(0.5)"), look="E", globals=("E",),
         tests=("len(E) > 3", "E", "0.5 in E", "len(E) % 2"),
