@@ -162,7 +162,8 @@ class Failures:
             self.stored_inputs |= frame.plain_dicts
             self.read_whole |= frame.plain_dicts
             return True
-        if isinstance(error, TraceError | Restart) and frame.grows and not frame.in_columns <= self.in_items:
+        is_refused = isinstance(error, TraceError | Restart) and not has_keys_later
+        if is_refused and frame.grows and not frame.in_columns <= self.in_items:
             self.in_items |= frame.in_columns
             self.by_name.clear()
             return True

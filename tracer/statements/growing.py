@@ -1091,8 +1091,9 @@ def _numbers(column: Any, name: str, tags: Any, depth: int) -> list[Any]:
 
 
 def _is_of_tuples(tree: TreeDef) -> bool:
-    """Return whether the containers in a structure are tuples."""
-    return tree.kind in ("leaf", "static", "tuple", "namedtuple") and all(map(_is_of_tuples, tree.children))
+    """Return whether the containers in a structure are tuples, or it is one of several such ones."""
+    is_case = tree.kind == "registered" and tree.type is Choice
+    return (is_case or tree.kind in ("leaf", "static", "tuple", "namedtuple")) and all(map(_is_of_tuples, tree.children))
 
 
 def _nested_list(column: Any, depth: int) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -346,3 +346,37 @@ def test_long_lists_of_constants_are_few_instructions() -> None:
     compiled = pb.jit(f, static_argnames="n")
     assert compiled(x, 2000) == f(x, 2000)
     assert len(str(trace(f, (x, 2000), static_argnames="n").function).splitlines()) < 100
+
+
+class Counted:
+    """An object that counts, by names, what branches do, and keeps a history."""
+
+    def __init__(self) -> None:
+        self.best, self.kinds, self.named, self.losses = math.inf, Counter[str](), {"first": 0.0}, [9.0]
+
+    def loss(self, w: Any) -> Any:
+        loss = np.sum(w * w)
+        self.losses.append(float(loss))
+        if loss < self.best:
+            self.best = float(loss)
+            self.kinds["better"] += 1
+            self.named["last"] = float(loss)
+        else:
+            self.kinds["worse"] += 1
+        return loss + 0.0 * max(self.losses)
+
+
+@pytest.mark.parametrize("transform", [lambda f: pb.jit(f, guards=False), pb.value_and_grad])
+def test_branches_that_add_keys_of_texts_and_lists_that_change(transform: Callable[..., Any]) -> None:
+    mine, plain = Counted(), Counted()
+    compiled = transform(mine.loss)
+    for k in (3.0, 2.0, 1.0, 4.0, 0.5, 5.0, 5.0, 0.25):
+        compiled(np.full(2, k))
+        plain.loss(np.full(2, k))
+        assert vars(mine) == vars(plain)
+        assert [list(mine.kinds), list(mine.named)] == [list(plain.kinds), list(plain.named)]
+        assert type(mine.kinds) is Counter
+    before = traces()
+    for k in range(6):
+        compiled(np.full(2, 6.0 - k))
+    assert traces() - before <= 1
