@@ -8,6 +8,7 @@ derivatives are known to 80 digits. ``MATRICES``: of linear algebra, against mpm
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -184,6 +185,13 @@ def _squared(x: Any) -> Any:
 _squared.defjvp(lambda primals, tangents: (_squared(primals[0]), 2 * primals[0] * tangents[0]))
 
 ROWS_OF_SCAN = np.arange(6.0)
+def _timed(x: Any) -> Any:
+    y = np.exp(x)
+    start = time.perf_counter()
+    z = np.sin(x) * y
+    return z * x + 0.0 * (time.perf_counter() - start)
+
+
 PROGRAMS: dict[str, Program] = {
     "scan": Program(lambda x: pb.scan(lambda c, row: (c * x + row, None), 1.0, ROWS_OF_SCAN)[0], _horner),
     "while": Program(
@@ -193,6 +201,7 @@ PROGRAMS: dict[str, Program] = {
     "custom": Program(lambda x: np.sin(_squared(x)), lambda x: sin(x * x)),
     "barrier": Program(pb.checkpoint(lambda x: np.exp(np.sin(x)) * x), lambda x: exp(sin(x)) * x),
     "saved": Program(pb.checkpoint(lambda x: np.sqrt(np.exp(x) + x), budget=0), lambda x: sqrt(exp(x) + x)),
+    "clock": Program(_timed, lambda x: exp(x) * sin(x) * x),
     "cotangent_tap": Program(lambda x: np.exp(pb.print_grad(x)) * x, lambda x: exp(x) * x),
     "group": Program(lambda x: np.exp(x) * np.sin(x) + x, lambda x: exp(x) * sin(x) + x),
     "gradient": Program(lambda x: pb.grad(lambda y: np.exp(y) * y)(x), lambda x: exp(x) * (x + 1)),
