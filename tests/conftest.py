@@ -34,7 +34,7 @@ DEMANDS = ("", "host", "gpu", "any")
 """The values of PULLBACK_CUDA: no demand, the tests over the stand-in for a GPU, the tests on a GPU, one of both."""
 
 SHARES = {
-    "acceptance": 4,
+    "acceptance": 5,
     "acceptance/test_blocks.py": 3,
     "codegen/cpu/matmul/test_batched.py": 6,
     "codegen/cpu/matmul/test_complex.py": 3,
@@ -174,7 +174,7 @@ SHARES = {
     "tracer/state/test_lists_that_change.py": 4,
     "tracer/state/test_minimised_models.py": 2,
     "tracer/state/test_rolled_stores.py": 3,
-    "tracer/statements": 2,
+    "tracer/statements": 3,
     "tracer/test_builtins.py": 2,
     "tracer/test_captured_state.py": 4,
     "tracer/test_labelled_arrays.py": 3,
