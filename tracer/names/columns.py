@@ -34,14 +34,14 @@ class Columns:
     def column(self, read: Read, k: int, capacity: int, is_exact: bool) -> np.ndarray[Any, Any]:
         """Return column ``k`` of the list that ``read`` returns, with zeros up to ``capacity`` rows. Raises ValueError for a list
         of other elements, or of more (``is_exact``: of another number)."""
-        values, count = self.elements(read, capacity, is_exact), len(read())
+        values = self.elements(read, capacity, is_exact)
         numbers: Any = [x[k] for x in values] if self.is_of_tuples else values
         kind = self.types[k]
         if set(map(type, numbers)) - {kind}:
             raise ValueError("other elements")
         dtype = np.dtype(_PYTHON.get(kind, kind))
         result = np.zeros(capacity, dtype)
-        result[:count] = np.fromiter(numbers, dtype, count)
+        result[: len(values)] = np.fromiter(numbers, dtype, len(values))
         return result
 
     def length(self, read: Read, capacity: int, is_exact: bool) -> int:
@@ -82,7 +82,7 @@ def _is_number(kind: type) -> bool:
     return kind in _PYTHON or (issubclass(kind, np.generic) and np.dtype(kind).kind in "biufc" and np.dtype(kind).type is kind)
 
 
-def capacity_of(count: int) -> int:
+def doubling_capacity(count: int) -> int:
     """Return the number of elements for which a list of a length that changes has room: a power of two, so that a list that gets
     longer is traced anew only as often as its length doubles."""
     return max(LEAST_CAPACITY, 1 << (count - 1).bit_length())

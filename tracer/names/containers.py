@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pullback.tracer.arrays.traced import UNREAD, Elements
-from pullback.tracer.names.columns import capacity_of, columns_of
+from pullback.tracer.names.columns import columns_of, doubling_capacity
 from pullback.tracer.names.guards import Guard, Read, container_key, float_count, item_of, length_name, plain_key, set_key
 from pullback.tracer.names.reader import Reader
 from pullback.tracer.user_code.errors import TraceError
@@ -115,7 +115,7 @@ def _in_columns(names: Reader, value: Any, read: Read, describe: str) -> Any:
     columns = columns_of(value)
     if columns is None or (columns.is_of_ints and not is_varying) or not names.takes_columns(describe):
         return None
-    capacity = capacity_of(len(value)) if is_varying else len(value)
+    capacity = doubling_capacity(len(value)) if is_varying else len(value)
     length: Any = len(value)
     if is_varying:  # read before the elements, to which another thread may add
         length = names.input(length, functools.partial(columns.length, read, capacity, False), length_name(describe))
