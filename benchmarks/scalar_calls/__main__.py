@@ -2,6 +2,7 @@
 
     python -m benchmarks.scalar_calls                      all programs
     python -m benchmarks.scalar_calls kepler gcd --rounds 9
+    python -m benchmarks.scalar_calls --checks             what the checks of Python's errors cost, too
 
 Values, their types and errors are compared with plain Python for two sets of arguments, and gradients with central differences,
 before anything is timed. All systems run in one process and take turns in rounds, each for a burst of calls by the same loop; a
@@ -14,6 +15,8 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import FunctionType
 from typing import Any
 
 from benchmarks.scalar_calls.programs import PROGRAMS, Program
@@ -67,6 +70,33 @@ def slope(program: Program, k: int) -> float:
     return float(values[0] - values[1]) / (2 * STEP * max(1.0, abs(program.arguments[k])))
 
 
+def unchecked(program: Program) -> Function:
+    """Return the compiled function without the checks of Python's errors; what the program itself raises stays."""
+    import pullback as pb
+    from pullback.compiled import function as module
+    from pullback.ir import Block
+    from pullback.ir.ops.control.regions import Check
+
+    def without_checks(block: Block) -> Block:
+        kept = [i for i in block.instructions if not isinstance(i.op, Check) or "raises" in i.params]
+        return replace(block, instructions=tuple(replace(i, regions=tuple(map(without_checks, i.regions))) for i in kept))
+
+    def trace(*args: Any, **kwargs: Any) -> Any:
+        traced = checked_trace(*args, **kwargs)
+        return replace(traced, function=replace(traced.function, body=without_checks(traced.function.body)))
+
+    f = program.function
+    compiled: Function = pb.jit(FunctionType(f.__code__, f.__globals__, f.__name__, f.__defaults__, f.__closure__))
+    checked_trace = module.trace
+    module.trace = trace
+    try:
+        for arguments in (program.arguments, program.other):
+            outcome(compiled, arguments)
+    finally:
+        module.trace = checked_trace
+    return compiled
+
+
 def systems_of(program: Program) -> dict[str, Function]:
     """Return the functions to time, all of which are right. Raises SystemExit."""
     import pullback as pb
@@ -111,9 +141,9 @@ def agree(result: Any, expected: Any) -> bool:
     return bool(abs(result - expected) <= 1e-9 * abs(expected))
 
 
-def measure(program: Program, rounds: int) -> dict[str, float]:
-    """Return the seconds of a call of each system: the median over rounds."""
-    calls = systems_of(program)
+def measure(program: Program, rounds: int, checks: bool) -> dict[str, float]:
+    """Return the seconds of a call of each system: the median over rounds. ``checks``: also without checks."""
+    calls = systems_of(program) | ({"unchecked": unchecked(program)} if checks else {})
     loop = loop_over(len(program.arguments))
     for call in calls.values():
         loop(call, WARM_CALLS, *program.arguments)
@@ -131,6 +161,7 @@ def row(name: str, times: dict[str, float]) -> str:
     ours, gradient = times["pullback"], times.get("gradient")
     cells = [f"{ours * 1e6:.3f}", f"{ours / times['numba']:.2f}" if "numba" in times else "", f"{ours / times['python']:.2f}"]
     cells += ["", ""] if gradient is None else [f"{gradient * 1e6:.3f}", f"{gradient / ours:.1f}"]
+    cells += [f"{ours / times['unchecked']:.2f}"] if "unchecked" in times else []
     return f"| {name} | {' | '.join(cells)} |"
 
 
@@ -142,23 +173,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scalar_calls", description="time calls with Python's numbers")
     parser.add_argument("names", nargs="*", help="some of the programs (default: all)")
     parser.add_argument("--rounds", type=int, default=15, help="bursts of each system")
+    parser.add_argument("--checks", action="store_true", help="time the functions without the checks of Python's errors, too")
     options = parser.parse_args()
     names = [p.name for p in PROGRAMS]
     if missing := sorted(set(options.names) - set(names)):
         print(f"no such program: {', '.join(missing)}; there are {', '.join(names)}", file=sys.stderr)
         return 2
-    print("| program | value, us | / Numba | / Python | value and gradient, us | / value |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    print("| program | value, us | / Numba | / Python | value and gradient, us | / value |" + " / without checks |" * options.checks)
+    print("| --- | ---: | ---: | ---: | ---: | ---: |" + " ---: |" * options.checks)
     results = []
     for program in PROGRAMS:
         if not options.names or program.name in options.names:
-            results.append(measure(program, options.rounds))
+            results.append(measure(program, options.rounds, options.checks))
             print(row(program.name, results[-1]), flush=True)
     numba = geometric_mean([t["pullback"] / t["numba"] for t in results if "numba" in t])
     python = geometric_mean([t["pullback"] / t["python"] for t in results])
     gradient = geometric_mean([t["gradient"] / t["pullback"] for t in results if "gradient" in t])
     print(f"\nGeometric means: {numba:.2f} of Numba's time, {python:.2f} of Python's; value and gradient take {gradient:.2f}")
     print("of the time of the value.")
+    if options.checks:
+        ratio = geometric_mean([t["pullback"] / t["unchecked"] for t in results])
+        print(f"With checks {ratio:.2f} of the time without.")
     return 0
 
 

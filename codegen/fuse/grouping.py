@@ -177,7 +177,8 @@ class Grouping(Paths):
 
     def candidates(self, instruction: Instruction, reads: Sequence[Read], space: Shape, scalar: bool) -> list[Cluster]:
         """Return the groups that might take an instruction: first those it reads from, of these first the ones with
-        contractions, then the latest; then those that read the same values."""
+        contractions, then the latest; then those that read the same values; for scalars also the group of the last check, which
+        computes many of the scalars that the instruction reads."""
         direct = {self.home[r.root].index for r in reads if r.root in self.home and r.way != "other"}
         direct_clusters = [self.clusters[n] for n in direct if not self.clusters[n].opaque]
         indices = [c.index for c in sorted(direct_clusters, key=lambda c: (c.product is None, -c.index))]
@@ -192,6 +193,9 @@ class Grouping(Paths):
                 is_candidate &= part in (0, cluster.part)
                 if is_candidate and cluster.product is None and (not roots or not all(map(cluster.reads.isdisjoint, sources))):
                     indices.append(cluster.index)
+        checked = self.checked
+        if checked is not None and not checked.opaque and space == checked.space == () and checked.index not in indices:
+            indices += [checked.index] * (part in (0, checked.part))
         return [self.clusters[n] for n in indices if self.clusters[n].weight < MOST_WEIGHT]
 
     def phase_in(self, cluster: Cluster, instruction: Instruction, reads: Sequence[Read]) -> int | str:
@@ -465,7 +469,7 @@ class Grouping(Paths):
             inside = [r for r in reads if self.holder(r.root) is cluster]
             phases = [self.read_phase(cluster, r, "element") for r in inside]
             member_phases = [p for p in phases if isinstance(p, int)]
-            if cluster.space == space and member_phases == phases and space and self.is_acyclic(cluster, reads):
+            if cluster.space == space and member_phases == phases and self.is_acyclic(cluster, reads):
                 self.add_copy(cluster, value, reads, max(member_phases, default=0))
                 return
         self.add_copy(self.new_cluster(space), value, reads, 0)
