@@ -24,7 +24,7 @@ from benchmarks.scalar_calls.programs import PROGRAMS, Program
 BURST_SECONDS = 0.004
 WARM_CALLS = 25_000
 """The number of calls after which a thread compiles the entry point of a small program."""
-COMPILE_SECONDS = 0.8
+COMPILE_SECONDS = 2.0
 """Time for which nothing runs after the first calls, in which threads compile."""
 TOLERANCE, SLOPE_TOLERANCE, STEP = 1e-12, 1e-5, 1e-6
 
