@@ -179,8 +179,9 @@ def main() -> int:
     if missing := sorted(set(options.names) - set(names)):
         print(f"no such program: {', '.join(missing)}; there are {', '.join(names)}", file=sys.stderr)
         return 2
-    print("| program | value, us | / Numba | / Python | value and gradient, us | / value |" + " / without checks |" * options.checks)
-    print("| --- | ---: | ---: | ---: | ---: | ---: |" + " ---: |" * options.checks)
+    titles = ["value, us", "/ Numba", "/ Python", "value and gradient, us", "/ value"] + ["/ without checks"] * options.checks
+    print(f"| program | {' | '.join(titles)} |")
+    print(f"| --- |{' ---: |' * len(titles)}")
     results = []
     for program in PROGRAMS:
         if not options.names or program.name in options.names:
