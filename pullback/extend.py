@@ -33,7 +33,18 @@ Push = Callable[..., Any] | Literal["same"] | None
 
 
 class Primitive(Ruled[P, R]):
-    """A Python function that compiled programs call; created by ``primitive`` and ``notrace_primitive``."""
+    """Hold a Python function that compiled programs call; `primitive` and `notrace_primitive` return it.
+
+    See Also
+    --------
+    primitive : Makes a function a primitive.
+
+    Examples
+    --------
+    >>> double = pb.extend.primitive(lambda x: 2 * x)
+    >>> isinstance(double, pb.extend.Primitive), double(3.0)
+    (True, 6.0)
+    """
 
     def __init__(self, function: Callable[P, R], result_types: Any = None, *, constant: bool = False) -> None:
         super().__init__(function)
@@ -90,12 +101,43 @@ def primitive(function: Callable[P, R], *, result_types: Any = None) -> Primitiv
 @overload
 def primitive(function: None = None, *, result_types: Any = None) -> Callable[[Callable[P, R]], Primitive[P, R]]: ...
 def primitive(function: Any = None, *, result_types: Any = None) -> Any:
-    """Make a Python function a primitive: it is called, not traced, in transformed functions. Also a decorator, with or
-    without arguments.
+    """Make a Python function a primitive: it is called, not traced, in transformed functions; also a decorator.
 
-    Its derivatives are set by ``defvjp`` and ``defjvp``. ``result_types``: the types of its results, as in ``pb.callback``;
-    without them the function is called once while the function around it is traced, on arrays of ones in place of traced
-    arrays. Outside a transformed function it is the plain function.
+    Its derivatives are set by `defvjp` and `defjvp`. Outside a transformed function it is the plain function.
+
+    Parameters
+    ----------
+    function : callable
+        Any Python function of arrays and numbers.
+    result_types : tree of types, optional
+        The types of its results, as in ``pb.callback``; without them the function is called once while the function around it is
+        traced, on arrays of ones in place of traced arrays.
+
+    Returns
+    -------
+    Primitive
+        The primitive.
+
+    Raises
+    ------
+    TypeError
+        If ``function`` is not callable.
+
+    See Also
+    --------
+    defvjp : Its rule for reverse mode.
+    defjvp : Its rule for forward mode.
+    notrace_primitive : A primitive whose derivatives are zero.
+
+    Examples
+    --------
+    >>> @pb.extend.primitive
+    ... def logsumexp(x):
+    ...     top = np.max(x)
+    ...     return top + np.log(np.sum(np.exp(x - top)))
+    >>> pb.extend.defvjp(logsumexp, lambda ans, x: lambda g: g * np.exp(x - ans))
+    >>> pb.grad(logsumexp)(np.zeros(4))
+    array([0.25, 0.25, 0.25, 0.25])
     """
     if function is None:
         return lambda function: Primitive(function, result_types)
@@ -103,16 +145,67 @@ def primitive(function: Any = None, *, result_types: Any = None) -> Any:
 
 
 def notrace_primitive(function: Callable[P, R], *, result_types: Any = None) -> Primitive[P, R]:
-    """Make a function whose derivatives are zero a primitive, as ``primitive`` does."""
+    """Make a function whose derivatives are zero a primitive.
+
+    Parameters
+    ----------
+    function : callable
+        Any Python function of arrays and numbers.
+    result_types : tree of types, optional
+        As in `primitive`.
+
+    Returns
+    -------
+    Primitive
+        The primitive.
+
+    Raises
+    ------
+    TypeError
+        If ``function`` is not callable.
+
+    See Also
+    --------
+    primitive : A primitive with derivatives.
+
+    Examples
+    --------
+    >>> digits = pb.extend.notrace_primitive(lambda x: float(len(str(x))))
+    >>> pb.grad(lambda x: x * digits(12.0))(1.0)
+    np.float64(4.0)
+    """
     return Primitive(function, result_types, constant=True)
 
 
 def defvjp(fun: Primitive[..., Any], *vjpmakers: Maker, argnums: Sequence[int] | None = None) -> None:
-    """Set the reverse rule of a primitive.
+    """Set the reverse rule of a primitive, by one function for each argument.
 
-    For each argument, ``maker(ans, *args, **kwargs)`` returns a function that maps the cotangent of the result to the
-    cotangent of the argument; None stands for a derivative of zero. ``argnums``: the positions of the arguments of the makers;
-    by default all from the first on. Raises TypeError if ``fun`` is not a primitive or a maker not callable.
+    Parameters
+    ----------
+    fun : Primitive
+        The primitive.
+    *vjpmakers : callable or None
+        For each argument, ``maker(ans, *args, **kwargs)`` returns a function that maps the cotangent of the result to the
+        cotangent of the argument; None stands for a derivative of zero.
+    argnums : sequence of int, optional
+        The positions of the arguments of the makers; by default all from the first on.
+
+    Raises
+    ------
+    TypeError
+        If ``fun`` is not a primitive or a maker not callable.
+
+    See Also
+    --------
+    defvjp_argnums : One function for several arguments.
+    defjvp : The rule for forward mode.
+
+    Examples
+    --------
+    >>> product = pb.extend.primitive(lambda x, y: x * y)
+    >>> pb.extend.defvjp(product, lambda ans, x, y: lambda g: g * y, lambda ans, x, y: lambda g: g * x)
+    >>> pb.grad(product, argnums=(0, 1))(2.0, 5.0)
+    (np.float64(5.0), np.float64(2.0))
     """
     makers = _checked(fun, vjpmakers, argnums)
 
@@ -124,7 +217,32 @@ def defvjp(fun: Primitive[..., Any], *vjpmakers: Maker, argnums: Sequence[int] |
 
 
 def defvjp_argnum(fun: Primitive[..., Any], vjpmaker: Callable[..., Any]) -> None:
-    """Set the reverse rule of a primitive: ``vjpmaker(argnum, ans, args, kwargs)`` for any argument."""
+    """Set the reverse rule of a primitive, by one function for any argument.
+
+    Parameters
+    ----------
+    fun : Primitive
+        The primitive.
+    vjpmaker : callable
+        ``vjpmaker(argnum, ans, args, kwargs)`` returns a function that maps the cotangent of the result to the cotangent of the
+        argument at ``argnum``.
+
+    Raises
+    ------
+    TypeError
+        If ``fun`` is not a primitive or ``vjpmaker`` not callable.
+
+    See Also
+    --------
+    defvjp : One function for each argument.
+
+    Examples
+    --------
+    >>> product = pb.extend.primitive(lambda x, y: x * y)
+    >>> pb.extend.defvjp_argnum(product, lambda k, ans, args, kwargs: lambda g: g * args[1 - k])
+    >>> pb.grad(product, argnums=(0, 1))(2.0, 5.0)
+    (np.float64(5.0), np.float64(2.0))
+    """
     _checked(fun, (vjpmaker,))
 
     def make(chosen: Sequence[int], *arguments: Any) -> Callable[[Any], list[Any]]:
@@ -135,16 +253,66 @@ def defvjp_argnum(fun: Primitive[..., Any], vjpmaker: Callable[..., Any]) -> Non
 
 
 def defvjp_argnums(fun: Primitive[..., Any], vjpmaker: Callable[..., Any]) -> None:
-    """Set the reverse rule of a primitive: ``vjpmaker(argnums, ans, args, kwargs)`` returns a function that maps the cotangent
-    of the result to a sequence of cotangents, one for each argument in ``argnums``."""
+    """Set the reverse rule of a primitive, by one function for several arguments at once.
+
+    Parameters
+    ----------
+    fun : Primitive
+        The primitive.
+    vjpmaker : callable
+        ``vjpmaker(argnums, ans, args, kwargs)`` returns a function that maps the cotangent of the result to a sequence of
+        cotangents, one for each argument in ``argnums``.
+
+    Raises
+    ------
+    TypeError
+        If ``fun`` is not a primitive or ``vjpmaker`` not callable.
+
+    See Also
+    --------
+    defvjp : One function for each argument.
+
+    Examples
+    --------
+    >>> product = pb.extend.primitive(lambda x, y: x * y)
+    >>> pb.extend.defvjp_argnums(product, lambda ks, ans, args, kwargs: lambda g: [g * args[1 - k] for k in ks])
+    >>> pb.grad(product, argnums=(0, 1))(2.0, 5.0)
+    (np.float64(5.0), np.float64(2.0))
+    """
     _checked(fun, (vjpmaker,))
     fun._rules = (_Rule(lambda *args: follow(vjpmaker)(*args)), fun._rules[1])
 
 
 def defjvp(fun: Primitive[..., Any], *jvpfuns: Push, argnums: Sequence[int] | None = None) -> None:
-    """Set the forward rule of a primitive: for each argument, ``rule(g, ans, *args, **kwargs)`` returns the contribution of
-    its tangent ``g`` to the tangent of the result; None stands for zero, "same" for a function that is linear in that
-    argument."""
+    """Set the forward rule of a primitive, by one function for each argument.
+
+    Parameters
+    ----------
+    fun : Primitive
+        The primitive.
+    *jvpfuns : callable, "same" or None
+        For each argument, ``rule(g, ans, *args, **kwargs)`` returns the contribution of its tangent ``g`` to the tangent of the
+        result; None stands for zero, "same" for a function that is linear in that argument.
+    argnums : sequence of int, optional
+        The positions of the arguments of the rules; by default all from the first on.
+
+    Raises
+    ------
+    TypeError
+        If ``fun`` is not a primitive or a rule not callable.
+
+    See Also
+    --------
+    def_linear : All arguments are "same".
+    defvjp : The rule for reverse mode.
+
+    Examples
+    --------
+    >>> square = pb.extend.primitive(lambda x: x * x)
+    >>> pb.extend.defjvp(square, lambda g, ans, x: 2 * x * g)
+    >>> pb.jvp(square, (3.0,), (1.0,))
+    (9.0, np.float64(6.0))
+    """
     rules = _checked(fun, jvpfuns, argnums)
 
     def tangent_part(k: int, g: Any, ans: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -160,7 +328,31 @@ def defjvp(fun: Primitive[..., Any], *jvpfuns: Push, argnums: Sequence[int] | No
 
 
 def defjvp_argnum(fun: Primitive[..., Any], jvpmaker: Callable[..., Any]) -> None:
-    """Set the forward rule of a primitive: ``jvpmaker(argnum, g, ans, args, kwargs)`` for any argument."""
+    """Set the forward rule of a primitive, by one function for any argument.
+
+    Parameters
+    ----------
+    fun : Primitive
+        The primitive.
+    jvpmaker : callable
+        ``jvpmaker(argnum, g, ans, args, kwargs)`` returns the contribution of the tangent ``g`` of the argument at ``argnum``.
+
+    Raises
+    ------
+    TypeError
+        If ``fun`` is not a primitive or ``jvpmaker`` not callable.
+
+    See Also
+    --------
+    defjvp : One function for each argument.
+
+    Examples
+    --------
+    >>> product = pb.extend.primitive(lambda x, y: x * y)
+    >>> pb.extend.defjvp_argnum(product, lambda k, g, ans, args, kwargs: g * args[1 - k])
+    >>> pb.jvp(product, (2.0, 5.0), (1.0, 0.0))
+    (10.0, np.float64(5.0))
+    """
     _checked(fun, (jvpmaker,))
 
     def make(chosen: Sequence[int], gs: Sequence[Any], *arguments: Any) -> list[Any]:
@@ -170,13 +362,59 @@ def defjvp_argnum(fun: Primitive[..., Any], jvpmaker: Callable[..., Any]) -> Non
 
 
 def defjvp_argnums(fun: Primitive[..., Any], jvpmaker: Callable[..., Any]) -> None:
-    """Set the forward rule of a primitive: ``jvpmaker(argnums, gs, ans, args, kwargs)`` returns the tangent of the result."""
+    """Set the forward rule of a primitive, by one function for several arguments at once.
+
+    Parameters
+    ----------
+    fun : Primitive
+        The primitive.
+    jvpmaker : callable
+        ``jvpmaker(argnums, gs, ans, args, kwargs)`` returns the tangent of the result.
+
+    Raises
+    ------
+    TypeError
+        If ``fun`` is not a primitive or ``jvpmaker`` not callable.
+
+    See Also
+    --------
+    defjvp : One function for each argument.
+
+    Examples
+    --------
+    >>> square = pb.extend.primitive(lambda x: x * x)
+    >>> pb.extend.defjvp_argnums(square, lambda ks, gs, ans, args, kwargs: 2 * args[0] * gs[0])
+    >>> pb.jvp(square, (3.0,), (1.0,))
+    (9.0, np.float64(6.0))
+    """
     _checked(fun, (jvpmaker,))
     fun._rules = (fun._rules[0], _Rule(lambda *args: [follow(jvpmaker)(*args)]))
 
 
 def def_linear(fun: Primitive[..., Any]) -> None:
-    """Declare a primitive linear in each of its arguments: its forward rule is the primitive itself."""
+    """Declare a primitive linear in each of its arguments: its forward rule is the primitive itself.
+
+    Parameters
+    ----------
+    fun : Primitive
+        The primitive.
+
+    Raises
+    ------
+    TypeError
+        If ``fun`` is not a primitive.
+
+    See Also
+    --------
+    defjvp : Rules argument by argument.
+
+    Examples
+    --------
+    >>> product = pb.extend.primitive(lambda x, y: x * y)
+    >>> pb.extend.def_linear(product)
+    >>> pb.jvp(product, (2.0, 5.0), (1.0, 0.0))
+    (10.0, np.float64(5.0))
+    """
     defjvp_argnum(fun, lambda argnum, g, ans, args, kwargs: _along(fun, argnum, g, args, kwargs))
 
 

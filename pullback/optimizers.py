@@ -42,8 +42,38 @@ def _of_trees(optimise: Callable[..., Any]) -> Callable[..., Any]:
 
 @_of_trees
 def sgd(grad: Gradient, x0: T, callback: Callback = None, num_iters: int = 200, step_size: float = 0.1, mass: float = 0.9) -> T:
-    """Gradient descent with momentum ``mass`` (Polyak, 1964); returns the value of ``x`` after ``num_iters`` steps from
-    ``x0``."""
+    """Return ``x`` after steps of gradient descent with momentum (Polyak, 1964).
+
+    Parameters
+    ----------
+    grad : callable
+        ``grad(x, i)`` returns the gradient at ``x`` in iteration ``i``, as a tree like ``x``.
+    x0 : array, number or container of them
+        The start.
+    callback : callable, optional
+        ``callback(x, i, g)`` is called before each step.
+    num_iters : int, optional
+        The number of steps.
+    step_size : float, optional
+        The step size.
+    mass : float, optional
+        The momentum.
+
+    Returns
+    -------
+    array, number or container of them
+        The value of ``x`` after the last step, like ``x0``.
+
+    See Also
+    --------
+    adam : Steps scaled by running moments.
+
+    Examples
+    --------
+    >>> slope = pb.grad(lambda x: np.sum((x - 3) ** 2))
+    >>> pb.optimizers.sgd(lambda x, i: slope(x), np.zeros(2), num_iters=300, step_size=0.1).round(3)
+    array([3., 3.])
+    """
     x: Any = x0
     velocity = np.zeros_like(x)
     for i in range(num_iters):
@@ -59,7 +89,40 @@ def rmsprop(
     grad: Gradient, x0: T, callback: Callback = None, num_iters: int = 100, step_size: float = 0.1, gamma: float = 0.9,
     eps: float = 1e-8,
 ) -> T:  # fmt: skip
-    """RMSProp: steps divided by a running root mean square of the gradient, which starts at 1 (Tieleman and Hinton, 2012)."""
+    """Return ``x`` after steps of RMSProp: the gradient over a running root mean square of it (Tieleman and Hinton, 2012).
+
+    Parameters
+    ----------
+    grad : callable
+        ``grad(x, i)`` returns the gradient at ``x`` in iteration ``i``, as a tree like ``x``.
+    x0 : array, number or container of them
+        The start.
+    callback : callable, optional
+        ``callback(x, i, g)`` is called before each step.
+    num_iters : int, optional
+        The number of steps.
+    step_size : float, optional
+        The step size.
+    gamma : float, optional
+        The decay of the mean square, which starts at 1.
+    eps : float, optional
+        The number added to the root mean square.
+
+    Returns
+    -------
+    array, number or container of them
+        The value of ``x`` after the last step, like ``x0``.
+
+    See Also
+    --------
+    adam : With a running mean of the gradient.
+
+    Examples
+    --------
+    >>> slope = pb.grad(lambda x: np.sum((x - 3) ** 2))
+    >>> pb.optimizers.rmsprop(lambda x, i: slope(x), np.zeros(2), num_iters=1000, step_size=0.01).round(1)
+    array([3., 3.])
+    """
     x: Any = x0
     squares = np.ones_like(x)
     for i in range(num_iters):
@@ -75,7 +138,41 @@ def adam(
     grad: Gradient, x0: T, callback: Callback = None, num_iters: int = 100, step_size: float = 0.001, b1: float = 0.9,
     b2: float = 0.999, eps: float = 1e-8,
 ) -> T:  # fmt: skip
-    """Adam (Kingma and Ba, 2014), with decays ``b1`` and ``b2`` of the two moments."""
+    """Return ``x`` after steps of Adam (Kingma and Ba, 2014).
+
+    Parameters
+    ----------
+    grad : callable
+        ``grad(x, i)`` returns the gradient at ``x`` in iteration ``i``, as a tree like ``x``.
+    x0 : array, number or container of them
+        The start.
+    callback : callable, optional
+        ``callback(x, i, g)`` is called before each step.
+    num_iters : int, optional
+        The number of steps.
+    step_size : float, optional
+        The step size.
+    b1, b2 : float, optional
+        The decays of the two moments.
+    eps : float, optional
+        The number added to the root of the second moment.
+
+    Returns
+    -------
+    array, number or container of them
+        The value of ``x`` after the last step, like ``x0``.
+
+    See Also
+    --------
+    sgd : Gradient descent with momentum.
+    rmsprop : Steps divided by a running root mean square.
+
+    Examples
+    --------
+    >>> slope = pb.grad(lambda x: np.sum((x - 3) ** 2))
+    >>> pb.optimizers.adam(lambda x, i: slope(x), np.zeros(2), num_iters=500, step_size=0.1).round(3)
+    array([3., 3.])
+    """
     x: Any = x0
     first, second = np.zeros_like(x), np.zeros_like(x)
     for i in range(num_iters):

@@ -48,21 +48,47 @@ DTYPES = {
 def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a NumPy function as a function of PyTorch tensors that supports ``backward``; also a decorator.
 
-        energy = pb.torch.wrap(lambda x, k: np.sum(k * np.sin(x) ** 2))
-        energy(x, k).backward()
+    ``function`` sees arrays that share the memory of the tensors. With tensors on a CUDA device the call runs there, in the order
+    of PyTorch's current stream. Gradients reach the tensors that require them, on their devices; with ``create_graph`` they can
+    be differentiated again, to any order. Complex gradients follow PyTorch's convention. The result of a function that returns
+    one float is computed together with its gradient if PyTorch records gradients; for other functions ``backward`` recomputes
+    what it needs of the value.
 
-    Arguments: tensors of any strides, alone or in tuples, lists, dicts, namedtuples and dataclasses, along with anything a
-    compiled function takes. ``function`` sees arrays that share the memory of the tensors. Each array or NumPy scalar in the
-    result becomes a tensor that shares its memory; anything else is returned unchanged. With tensors on a CUDA device the call
-    runs there, in the order of PyTorch's current stream, and its results are tensors there. Gradients reach the tensors that
-    require them, on their devices; with ``create_graph`` they can be differentiated again, to any order. Complex gradients
-    follow PyTorch's convention. ``function`` may already be compiled, as by ``pb.jit(static_argnames=...)``.
+    Parameters
+    ----------
+    function : callable
+        A NumPy function, which may already be compiled, as by ``pb.jit(static_argnames=...)``. It must not write into its
+        arguments.
 
-    The result of a function that returns one float is computed together with its gradient if PyTorch records gradients; for
-    other functions ``backward`` recomputes what it needs of the value. Arguments must not be written into.
+    Returns
+    -------
+    callable
+        A function of tensors of any strides, alone or in tuples, lists, dicts, namedtuples and dataclasses, along with anything a
+        compiled function takes. Each array or NumPy scalar in the result becomes a tensor that shares its memory; anything else
+        is returned unchanged.
 
-    Calls raise TypeError for tensors that are neither on the CPU nor on a CUDA device, sparse or quantised, ValueError if
-    ``function`` writes into one, and what a compiled function raises.
+    Raises
+    ------
+    TypeError
+        For a ``function`` that is not callable, and from a call, for tensors that are neither on the CPU nor on a CUDA device,
+        sparse or quantised.
+    ValueError
+        From a call, if ``function`` writes into a tensor.
+    TraceError
+        From a call, for what cannot be compiled.
+
+    See Also
+    --------
+    pullback.jit : For NumPy arrays.
+
+    Examples
+    --------
+    >>> import torch
+    >>> energy = pb.torch.wrap(lambda x, k: np.sum(k * x**2))
+    >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
+    >>> energy(x, 3.0).backward()
+    >>> x.grad
+    tensor([ 6., 12.])
     """
     if not callable(function):
         raise TypeError(f"pb.torch.wrap takes a function, got {type(function).__name__}")

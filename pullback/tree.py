@@ -35,26 +35,122 @@ def _flatten(tree: Any, key: Callable[[Any], Any] = static_key) -> tuple[list[An
 
 
 def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
-    """Return ``(leaves, structure)`` of a tree. Structures can be compared and hashed, and print with ``*`` for each leaf.
+    """Return the leaves and the structure of a tree.
 
-    Raises TraceError for a value in the structure that cannot be hashed.
+    Parameters
+    ----------
+    tree : array, number or container of them
+        The tree.
+
+    Returns
+    -------
+    leaves : list
+        The leaves, depth first, dicts in their own order.
+    structure : TreeDef
+        The structure, which can be compared and hashed, and prints with ``*`` for each leaf.
+
+    Raises
+    ------
+    TraceError
+        For a value in the structure that cannot be hashed.
+
+    See Also
+    --------
+    unflatten : The inverse.
+    ravel : All leaves in one vector.
+
+    Examples
+    --------
+    >>> pb.tree.flatten({"w": np.ones(2), "b": 0.5})
+    ([array([1., 1.]), 0.5], dict(w=*, b=*))
     """
     return _flatten(tree)
 
 
 def leaves(tree: Any) -> list[Any]:
-    """Return the leaves of a tree, depth first, dicts in their own order."""
+    """Return the leaves of a tree, depth first, dicts in their own order.
+
+    Parameters
+    ----------
+    tree : array, number or container of them
+        The tree.
+
+    Returns
+    -------
+    list
+        The leaves.
+
+    See Also
+    --------
+    flatten : Leaves and structure.
+
+    Examples
+    --------
+    >>> pb.tree.leaves(((1, 2), {"a": 3}))
+    [1, 2, 3]
+    """
     return _flatten(tree, key=Identity)[0]
 
 
 def structure(tree: Any) -> TreeDef:
-    """Return the structure of a tree; ``unflatten(structure(tree), leaves(tree))`` is an equal tree."""
+    """Return the structure of a tree.
+
+    Parameters
+    ----------
+    tree : array, number or container of them
+        The tree.
+
+    Returns
+    -------
+    TreeDef
+        The structure: ``unflatten(structure(tree), leaves(tree))`` is an equal tree.
+
+    Raises
+    ------
+    TraceError
+        For a value in the structure that cannot be hashed.
+
+    See Also
+    --------
+    flatten : Leaves and structure.
+
+    Examples
+    --------
+    >>> pb.tree.structure((1, {"a": 2})) == pb.tree.structure((3, {"a": 4}))
+    True
+    """
     return _flatten(tree)[1]
 
 
 def unflatten(structure: TreeDef, leaves: Sequence[Any]) -> Any:
-    """Return the tree of a structure with these leaves, which may be any objects. Raises ValueError if there are too few or
-    too many."""
+    """Return the tree of a structure with these leaves, which may be any objects.
+
+    Parameters
+    ----------
+    structure : TreeDef
+        The structure.
+    leaves : sequence
+        The leaves, in the order of `leaves`.
+
+    Returns
+    -------
+    container
+        The tree.
+
+    Raises
+    ------
+    ValueError
+        If there are too few leaves or too many.
+
+    See Also
+    --------
+    flatten : The inverse.
+
+    Examples
+    --------
+    >>> pb.tree.unflatten(pb.tree.structure({"a": 0, "b": 0}), ["x", "y"])
+    {'a': 'x', 'b': 'y'}
+    """
     values = list(leaves)
     if len(values) != structure.count:
         raise ValueError(f"{len(values)} leaves for a structure of {structure.count}: {structure}")
@@ -62,12 +158,38 @@ def unflatten(structure: TreeDef, leaves: Sequence[Any]) -> Any:
 
 
 def map(f: Callable[..., Any], tree: T, *rest: T) -> T:
-    """Return the tree of ``f(leaf, *others)`` for each leaf of ``tree``; ``others`` are the leaves in the same positions of
-    ``rest``.
+    """Return the tree of ``f(leaf, *others)`` for each leaf of a tree and the leaves in the same positions of other trees.
 
-        params = pb.tree.map(lambda p, g: p - 0.1 * g, params, gradients)
+    Parameters
+    ----------
+    f : callable
+        A function of one leaf of each tree.
+    tree : array, number or container of them
+        The first tree, whose containers the result has.
+    *rest : array, number or container of them
+        Other trees of the same structure. Dicts are matched by key, whatever their order.
 
-    Dicts are matched by key, whatever their order. Raises ValueError, naming the position, if structures differ.
+    Returns
+    -------
+    container
+        The tree of the results.
+
+    Raises
+    ------
+    ValueError
+        If structures differ; the message names the position.
+
+    See Also
+    --------
+    leaves : The leaves alone.
+
+    Examples
+    --------
+    A step of gradient descent on a dict of parameters:
+
+    >>> params, gradients = {"w": np.ones(2), "b": 1.0}, {"w": np.ones(2), "b": 5.0}
+    >>> pb.tree.map(lambda p, g: p - 0.1 * g, params, gradients)
+    {'w': array([0.9, 0.9]), 'b': 0.5}
     """
     first, shape = _flatten(tree, key=Identity)
     others = []
@@ -79,22 +201,45 @@ def map(f: Callable[..., Any], tree: T, *rest: T) -> T:
 
 
 def ravel(tree: T) -> tuple[np.ndarray[Any, Any], Unravel[T]]:
-    """Return ``(vector, unravel)``: all leaves in one vector, and the function that rebuilds a tree from such a vector.
+    """Return all leaves of a tree in one vector, and the function that rebuilds a tree from such a vector.
 
-    The vector is a copy, of the common dtype of the leaves (float64 if there are none). ``unravel`` gives each leaf its own
-    shape and dtype back, as a copy. Both are differentiable inside a transformed function. With them an optimiser of vectors
-    can work on a dict of parameters:
+    Both are differentiable inside a transformed function. With them an optimiser of vectors can work on a dict of parameters.
 
-        start, unravel = pb.tree.ravel({"w": np.zeros(3), "b": 0.0})
+    Parameters
+    ----------
+    tree : array, number or container of them
+        The tree; its leaves are numeric.
 
-        @pb.value_and_grad
-        def loss(vector):
-            p = unravel(vector)
-            return np.mean((X @ p["w"] + p["b"] - y) ** 2)
+    Returns
+    -------
+    vector : array, shape (n,)
+        A copy of the leaves, of their common dtype (float64 if there are none).
+    unravel : Unravel
+        The function that gives each leaf its own shape and dtype back, as a copy.
 
-        best = unravel(scipy.optimize.minimize(loss, start, jac=True).x)
+    Raises
+    ------
+    TypeError
+        For a leaf that is not numeric; the message names the position.
 
-    Raises TypeError, naming the position, for a leaf that is not numeric.
+    See Also
+    --------
+    Unravel : The function.
+    flatten : Leaves and structure.
+
+    Examples
+    --------
+    >>> from scipy.optimize import minimize
+    >>> x = np.linspace(0, 1, 5)
+    >>> y = 2 * x + 1
+    >>> start, unravel = pb.tree.ravel({"slope": 0.0, "offset": 0.0})
+    >>> @pb.value_and_grad
+    ... def loss(vector):
+    ...     p = unravel(vector)
+    ...     return np.mean((p["slope"] * x + p["offset"] - y) ** 2)
+    >>> best = unravel(minimize(loss, start, jac=True, tol=1e-12).x)
+    >>> {name: round(value, 4) for name, value in best.items()}
+    {'slope': 2.0, 'offset': 1.0}
     """
     values, shape = _flatten(tree)
     specs = tuple(_Leaf.of(x, path) for x, path in zip(values, leaf_paths(shape, "")))
@@ -107,13 +252,40 @@ def ravel(tree: T) -> tuple[np.ndarray[Any, Any], Unravel[T]]:
 def register(cls: C, flatten: Callable[[Any], tuple[Sequence[Any], Any]], unflatten: Callable[[Any, Sequence[Any]], Any]) -> C:
     """Make a class a container and return it. Subclasses must be registered separately.
 
-    ``flatten(value)`` returns ``(children, data)``: the trees inside, and the remaining data, which is compared and hashed.
-    ``unflatten(data, children)`` rebuilds the value with other children. Objects of the class can then be arguments and
-    results of transformed functions, and gradients are returned in it.
+    Objects of the class can then be arguments and results of transformed functions, and gradients are returned in it.
 
-        pb.tree.register(Affine, lambda a: ((a.matrix, a.shift), a.name), lambda name, parts: Affine(*parts, name=name))
+    Parameters
+    ----------
+    cls : type
+        The class.
+    flatten : callable
+        ``flatten(value)`` returns ``(children, data)``: the trees inside, and the remaining data, which is compared and hashed.
+    unflatten : callable
+        ``unflatten(data, children)`` rebuilds the value with other children.
 
-    Raises TypeError for a class that is already a leaf or a container; a dataclass may be registered.
+    Returns
+    -------
+    type
+        The same class.
+
+    Raises
+    ------
+    TypeError
+        For a class that is already a leaf or a container; a dataclass may be registered.
+
+    See Also
+    --------
+    flatten : The leaves of a tree.
+
+    Examples
+    --------
+    >>> class Line:
+    ...     def __init__(self, slope, offset):
+    ...         self.slope, self.offset = slope, offset
+    >>> _ = pb.tree.register(Line, lambda line: ((line.slope, line.offset), None), lambda data, parts: Line(*parts))
+    >>> gradient = pb.grad(lambda line: line.slope * 3 + line.offset)(Line(1.0, 2.0))
+    >>> type(gradient).__name__, gradient.slope
+    ('Line', np.float64(3.0))
     """
     if not isinstance(cls, type):
         raise TypeError(f"register takes a class, not {cls!r}")
@@ -126,8 +298,28 @@ def register(cls: C, flatten: Callable[[Any], tuple[Sequence[Any], Any]], unflat
 
 
 class Unravel(Generic[T]):
-    """Rebuilds a tree from a vector; see ``ravel``. ``size``: the number of elements of the vector; ``structure``: the
-    structure of the tree."""
+    """Rebuild a tree from a vector; `ravel` returns it.
+
+    Attributes
+    ----------
+    size : int
+        The number of elements of the vector.
+    structure : TreeDef
+        The structure of the tree.
+
+    See Also
+    --------
+    ravel : Returns the vector and this function.
+
+    Examples
+    --------
+    >>> vector, unravel = pb.tree.ravel((np.zeros((2, 2)), 1.0))
+    >>> unravel.size
+    5
+    >>> unravel(np.arange(5.0))
+    (array([[0., 1.],
+           [2., 3.]]), 4.0)
+    """
 
     __slots__ = ("_specs", "size", "structure")
 

@@ -50,12 +50,41 @@ ULPS = 4
 
 
 class VerificationError(AssertionError):
-    """Raised when a compiled call differs from plain Python.
+    """Report that a compiled call differs from plain Python, under ``pb.jit(f, verify=...)``.
 
-    ``function`` is the function with its transforms; ``what`` is the first difference (``result[1]``, ``x afterwards``,
-    ``exception``) and ``index`` its element, None if it has none; ``found`` is the compiled function's value and ``expected``
-    plain Python's, as text with dtype. ``file``, ``line`` and ``source`` are the user's line after which the two first differ,
-    or else the line that computes the differing value; empty if unknown. ``reason`` says what is known about that line.
+    Attributes
+    ----------
+    function : str
+        The function with its transforms.
+    what : str
+        The first difference, such as ``result[1]``, ``x afterwards`` or ``exception``.
+    index : tuple of int or None
+        The element that differs, None if it has none.
+    found : str
+        The compiled function's value, with its dtype.
+    expected : str
+        Plain Python's value, with its dtype.
+    file : str
+        The file of the user's line after which the two first differ, or else of the line that computes the value; empty if
+        unknown.
+    line : int
+        That line, from 1; 0 if unknown.
+    source : str
+        The text of that line.
+    reason : str
+        What is known about that line.
+
+    See Also
+    --------
+    jit : Its option ``verify``.
+
+    Examples
+    --------
+    The first three calls of each program are compared, and raise this error if they differ:
+
+    >>> f = pb.jit(lambda x: np.sort(x)[::-1], verify=3)
+    >>> f(np.array([1.0, 3.0, 2.0]))
+    array([3., 2., 1.])
     """
 
     __module__ = "pullback"

@@ -196,16 +196,43 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
     def into(self, out: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function and write its result into arrays of the caller.
 
-        ``out`` is a tree like the result, of arrays with exactly the shapes and dtypes of the result's arrays (of rank 0 for
-        scalars), in which None stands for any part that gets new arrays. Returns the result, whose arrays are those of
-        ``out``. They may share memory with arguments, which are read first; then, and if an array is not row-major, the result
-        is computed elsewhere and copied. If the call raises, such arrays are unchanged; the contents of the others are
-        undefined. Arrays on a device are consumed: the result consists of new arrays in their memory, and hence is on the
-        device.
+        The arrays may share memory with arguments, which are read first; then, and if an array is not row-major, the result is
+        computed elsewhere and copied. If the call raises, such arrays are unchanged; the contents of the others are undefined.
+        Arrays on a device are consumed: the result consists of new arrays in their memory, and hence is on the device.
 
-        Raises TypeError for a different structure, ValueError for arrays that do not fit, are read-only, share memory with
-        each other or, on a device, with any other array, or are on another device than the call; TraceError within a traced
-        function.
+        Parameters
+        ----------
+        out : array or container of arrays
+            A tree like the result, of arrays with exactly the shapes and dtypes of the result's arrays (of shape () for scalars),
+            in which None stands for any part that gets new arrays.
+        *args, **kwargs : object
+            The arguments of the call.
+
+        Returns
+        -------
+        array or container of arrays
+            The result, whose arrays are those of ``out``.
+
+        Raises
+        ------
+        TypeError
+            For a different structure.
+        ValueError
+            For arrays that do not fit, are read-only, share memory with each other or, on a device, with any other array, or are
+            on another device than the call.
+        TraceError
+            Within a traced function.
+
+        See Also
+        --------
+        pullback.jit : Its option ``donate`` reuses the memory of arguments.
+
+        Examples
+        --------
+        >>> f = pb.jit(lambda x: 2 * x)
+        >>> out = np.empty(3)
+        >>> f.into(out, np.ones(3)) is out, out
+        (True, array([2., 2., 2.]))
         """
         result = self._entries.into(out, *args, **kwargs)
         return self._into(out, args, kwargs) if result is MISS else result
@@ -292,10 +319,24 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
         )
 
     def cache_info(self) -> CacheInfo:
-        """Return the counts of what this function's programs cost in this process: kernels, templates, the seconds of each
-        stage.
+        """Return the counts of what this function's programs cost in this process: kernels, templates, the seconds of each stage.
 
         Each transform of a function has its own counts.
+
+        Returns
+        -------
+        CacheInfo
+            The counts.
+
+        See Also
+        --------
+        pullback.cache_info : The counts of the process.
+
+        Examples
+        --------
+        >>> f = pb.jit(lambda x: x + 1)
+        >>> f.cache_info().compiles
+        0
         """
         return CacheInfo.of(self._programs.counts.snapshot())
 

@@ -35,30 +35,171 @@ class Inspected(Generic[P]):
 
     @with_users_frames
     def stages(self, /, *args: P.args, **kwargs: P.kwargs) -> Stages:
-        """Return the text of each stage that a call with these arguments goes through: a mapping by the stage's name.
+        """Return the text of each stage that a call with these arguments goes through.
 
-        The stages: trace, grad, simplify, fuse, lower, schedule, then program, llvm, asm on the CPU; cuda, ptx, sass on a GPU.
+        Parameters
+        ----------
+        *args, **kwargs : object
+            The arguments of the call.
+
+        Returns
+        -------
+        pullback.inspection.Stages
+            A mapping by the stage's name: trace, grad, simplify, fuse, lower, schedule, then program, llvm, asm on the CPU; cuda,
+            ptx, sass on a GPU.
+
+        Raises
+        ------
+        TraceError
+            Where the call would.
+
+        See Also
+        --------
+        pullback.inspection.Stages : The mapping.
+
+        Examples
+        --------
+        >>> f = pb.jit(lambda x: np.sum(np.sin(x)))
+        >>> print(f.stages(np.ones(3))["simplify"].rstrip())
+        pullback-ir 2
+        <BLANKLINE>
+        func lambda(%x: f64[3]) -> (f64[]) {
+          %0: f64[3] = sin %x
+          %1: f64[] = sum %0 {axes=[0]}
+          return %1
+        }
         """
         return _report(reports.stages, self.examine(args, kwargs))
 
     @with_users_frames
     def explain(self, /, *args: P.args, **kwargs: P.kwargs) -> Explanation:
-        """Return whether a call with these arguments runs an existing program or is traced first, and why."""
+        """Return whether a call with these arguments runs an existing program or is traced first, and why.
+
+        Parameters
+        ----------
+        *args, **kwargs : object
+            The arguments of the call.
+
+        Returns
+        -------
+        pullback.inspection.Explanation
+            The report.
+
+        Raises
+        ------
+        TraceError
+            Where the call would.
+
+        See Also
+        --------
+        pullback.inspection.Explanation : The report.
+
+        Examples
+        --------
+        >>> f = pb.jit(lambda x: x + 1)
+        >>> f.explain(np.ones(3)).status
+        'first call'
+        >>> _ = f(np.ones(3))
+        >>> f.explain(np.ones(3)).status, f.explain(3).status
+        ('compiled', 'new signature')
+        """
         return _report(reports.explain, self.examine(args, kwargs))
 
     @with_users_frames
     def residuals(self, /, *args: P.args, **kwargs: P.kwargs) -> Residuals:
-        """Return the values that the backward part of a gradient reads from the forward part, with their lines and bytes."""
+        """Return the values that the backward part of a gradient reads from the forward part, with their lines and bytes.
+
+        Parameters
+        ----------
+        *args, **kwargs : object
+            The arguments of the call.
+
+        Returns
+        -------
+        pullback.inspection.Residuals
+            The report.
+
+        Raises
+        ------
+        TraceError
+            Where the call would.
+
+        See Also
+        --------
+        pullback.checkpoint : Recomputes residuals.
+        pullback.inspection.Residuals : The report.
+
+        Examples
+        --------
+        >>> g = pb.grad(lambda w, x: np.sum(np.tanh(x @ w)))
+        >>> report = g.residuals(np.ones((3, 2)), np.ones((5, 3)))
+        >>> [(r.op, r.kept) for r in report.residuals]
+        [('contract', 'memory')]
+        """
         return _report(reports.residuals, self.examine(args, kwargs))
 
     @with_users_frames
     def memory(self, /, *args: P.args, **kwargs: P.kwargs) -> Memory:
-        """Return the inputs, results and temporaries of a call with these arguments, and its peak memory."""
+        """Return the inputs, results and temporaries of a call with these arguments, and its peak memory.
+
+        Parameters
+        ----------
+        *args, **kwargs : object
+            The arguments of the call.
+
+        Returns
+        -------
+        pullback.inspection.Memory
+            The report.
+
+        Raises
+        ------
+        TraceError
+            Where the call would.
+
+        See Also
+        --------
+        pullback.inspection.Memory : The report.
+
+        Examples
+        --------
+        >>> f = pb.jit(lambda x: np.sum(np.exp(x) * x))
+        >>> f.memory(np.ones(1000)).peak_bytes
+        8008
+        """
         return _report(reports.memory, self.examine(args, kwargs))
 
     @with_users_frames
     def cost(self, /, *args: P.args, **kwargs: P.kwargs) -> Cost:
-        """Return the operations, bytes and launches of a call with these arguments, kernel by kernel."""
+        """Return the operations, bytes and launches of a call with these arguments, kernel by kernel.
+
+        Parameters
+        ----------
+        *args, **kwargs : object
+            The arguments of the call.
+
+        Returns
+        -------
+        pullback.inspection.Cost
+            The report.
+
+        Raises
+        ------
+        TraceError
+            Where the call would.
+
+        See Also
+        --------
+        profile : The time of each step.
+        pullback.inspection.Cost : The report.
+
+        Examples
+        --------
+        >>> f = pb.jit(lambda x, y: np.sum(x * y))
+        >>> total = f.cost(np.ones(1000), np.ones(1000)).total
+        >>> total.flops, total.bytes
+        (2000, 16008)
+        """
         return _report(reports.cost, self.examine(args, kwargs))
 
     @with_users_frames
@@ -66,7 +207,33 @@ class Inspected(Generic[P]):
         """Return the time of each step of a call with these arguments, forward and backward, against the machine's limits.
 
         The call is repeated for about half a second; writes into arguments are discarded, but prints and Python callbacks take
-        effect each time. Raises what the call raises.
+        effect each time.
+
+        Parameters
+        ----------
+        *args, **kwargs : object
+            The arguments of the call.
+
+        Returns
+        -------
+        pullback.inspection.Profile
+            The report.
+
+        Raises
+        ------
+        TraceError
+            Where the call would, and whatever else the call raises.
+
+        See Also
+        --------
+        cost : The work without running it.
+        pullback.inspection.Profile : The report.
+
+        Examples
+        --------
+        >>> f = pb.jit(lambda x: np.sum(x * x))
+        >>> f.profile(np.ones(1000)).seconds > 0
+        True
         """
         return _report(reports.profile, self.examine(args, kwargs))
 

@@ -81,28 +81,57 @@ def check_grad(
 ) -> Callable[P, GradientReport]:  # fmt: skip
     """Return a function that checks the gradient of ``f`` at the arguments of a call, for tests.
 
-        pb.check_grad(loss)(w, x, y)
-        pb.check_grad(model.predict, order=2)(x)
+    First the compiled function is compared with its plain NumPy run, in which `cond`, `scan` and the like are Python's branches
+    and loops; if they differ, the first line after which a variable differs is named. Then its derivatives are compared with
+    central differences of the plain function: one by one if there are few, otherwise along random directions, and one by one if a
+    direction is wrong. A function with several results, or with arrays, is checked through a random combination of them. Complex
+    numbers are checked as their real and imaginary parts, along a last axis of size two. At a corner of the function any slope
+    between the slopes of its two sides is right.
 
-    First the compiled function is compared with its plain NumPy run, in which ``pb.cond``, ``pb.scan`` and the like are
-    Python's branches and loops; if they differ, the first line after which a variable differs is named. Then its derivatives
-    by all floats of the arguments (of those at the positions ``argnums``) are compared with central differences of the plain
-    function: one by one if there are few, otherwise along random directions, and one by one if a direction is wrong. A
-    function with several results, or with arrays, is checked through a random combination of them. Complex numbers are checked
-    as their real and imaginary parts, along a last axis of size two. With ``order`` above 1 the derivatives of each gradient
-    are compared with differences of that gradient.
+    Parameters
+    ----------
+    f : callable
+        A NumPy function.
+    order : int, optional
+        Above 1, the derivatives of each gradient are compared with differences of that gradient.
+    argnums : int or tuple of int, optional
+        Positions of the arguments to differentiate by; by default all floats of the arguments.
+    rtol : float, optional
+        The relative tolerance: 1e-6 for float64, 1e-2 for float32 and 0.2 below by default.
+    atol : float, optional
+        The absolute tolerance.
+    seed : int, optional
+        The seed of the points and directions, which depend on nothing else.
+    modes : sequence of str, optional
+        "rev", the gradient of each order; "jac", for the first order, the full Jacobian, entry by entry, if it has at most 2048
+        entries, and the dot-product test, if a forward mode exists: forward mode along random directions against reverse mode;
+        "fwd", forward mode of each order along random directions against differences.
+    f32 : bool, optional
+        Compute the gradient also in float32, and compare it with the one in float64.
 
-    ``modes``: "rev", the gradient of each order; "jac", for the first order, the full Jacobian, entry by entry, if it has at
-    most 2048 entries, and the dot-product test, if a forward mode exists: forward mode along random directions against reverse
-    mode; "fwd", forward mode of each order along random directions against differences. With ``f32`` the gradient is also
-    computed in float32 and compared with the one in float64.
+    Returns
+    -------
+    callable
+        A function of the arguments of ``f`` that returns a report.
 
-    The step follows the dtype and the magnitude of each argument; float64 is recommended, since float32 leaves two or three
-    digits. ``rtol`` defaults to 1e-6 (float64), 1e-2 (float32), 0.2 (below). At a corner of the function any slope between the
-    slopes of its two sides is right. The points and directions depend on ``seed`` alone.
+    Raises
+    ------
+    AssertionError
+        From the check, if anything is wrong; its ``report`` has the same content as fields.
+    TraceError
+        From the check, if the gradient cannot be computed.
+    ValueError
+        If there is no float to differentiate by, or none in the result.
 
-    Returns a report. Raises AssertionError, whose ``report`` has the same content as fields, if anything is wrong; TraceError
-    if the gradient cannot be computed; ValueError if there is no float to differentiate by, or none in the result.
+    See Also
+    --------
+    find_nan : The origin of a value that is not finite.
+
+    Examples
+    --------
+    >>> report = pb.check_grad(lambda x: np.sum(np.tanh(x)))(np.array([0.1, 0.7]))
+    >>> bool(report)
+    True
     """
 
     def check(*args: P.args, **kwargs: P.kwargs) -> GradientReport:
@@ -124,7 +153,38 @@ def check_grad(
 def check_grads(
     f: Callable[P, Any], argnum: int | tuple[int, ...] = 0, *, modes: Sequence[str] = ("fwd", "rev"), order: int = 2
 ) -> Callable[P, GradientReport]:
-    """Call ``check_grad`` with the name, the arguments and the defaults of ``autograd.test_util.check_grads``."""
+    """Call `check_grad` with the name, the arguments and the defaults of ``autograd.test_util.check_grads``.
+
+    Parameters
+    ----------
+    f : callable
+        A NumPy function.
+    argnum : int or tuple of int, optional
+        Positions of the arguments to differentiate by.
+    modes : sequence of str, optional
+        As in `check_grad`.
+    order : int, optional
+        The highest order of derivatives that is checked.
+
+    Returns
+    -------
+    callable
+        A function of the arguments of ``f`` that returns a report.
+
+    Raises
+    ------
+    AssertionError
+        From the check, if anything is wrong.
+
+    See Also
+    --------
+    check_grad : The same with other defaults, and more of them.
+
+    Examples
+    --------
+    >>> bool(pb.check_grads(np.sin)(0.3))
+    True
+    """
     return check_grad(f, order=order, argnums=argnum, modes=modes)
 
 

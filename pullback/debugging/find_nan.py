@@ -51,18 +51,41 @@ class NonFiniteReport(Report):
 def find_nan(f: Callable[P, Any], *, inf: bool = True) -> Callable[P, NonFiniteReport]:
     """Return a function that runs a call of ``f`` and reports the origin of the first value that is not finite.
 
-        print(pb.find_nan(pb.grad(loss))(w, x, y))
+    The call is traced and run by the interpreter, one instruction at a time, forward and backward and through each iteration of a
+    loop, before any optimisation; all its intermediate values are in memory at once. From each result that is NaN or infinite the
+    report follows the values that caused it: to an instruction that computed it from finite operands, with its op, or
+    "pullback(op)" for a gradient, the source line and the operands there; or to the argument that contained it already. Values
+    that no result depends on are not reported, as in a branch of ``where`` that is not taken, nor are infinities that are
+    constants of the program, where a NaN is computed from them.
 
-    ``f`` is any function or transformed function. The call is traced and run by the interpreter, one instruction at a time,
-    forward and backward and through each iteration of a loop, before any optimisation; all its intermediate values are in
-    memory at once. From each result that is NaN or infinite the report follows the values that made it so: to an instruction
-    that computed it from finite operands, with its op, or "pullback(op)" for a gradient, the source line and the operands
-    there; or to the argument that contained it already. Values that no result depends on are not reported, as in a branch of
-    ``where`` that is not taken, nor are infinities that are constants of the program, where a NaN is computed from them.
-    ``inf``: False leaves infinite results out, which NumPy returns too.
+    Parameters
+    ----------
+    f : callable
+        Any function or transformed function.
+    inf : bool, optional
+        False leaves infinite results out, which NumPy returns too.
 
-    The report's ``str`` is its text, its fields have the same content; it is false if all results are finite. Raises what the
-    call raises.
+    Returns
+    -------
+    callable
+        A function of the arguments of ``f`` that returns a report: its ``str`` is its text, its fields have the same content; it
+        is false if all results are finite.
+
+    Raises
+    ------
+    TraceError
+        From the call, for what cannot be traced, and whatever else the call raises.
+
+    See Also
+    --------
+    check_grad : Wrong derivatives that are finite.
+    jit : Its option ``debug`` checks each call.
+
+    Examples
+    --------
+    >>> report = pb.find_nan(pb.grad(lambda x: np.sum(np.sqrt(x))))(np.array([0.0, 1.0]))
+    >>> bool(report), report.first.op
+    (True, 'div')
     """
 
     def report(*args: P.args, **kwargs: P.kwargs) -> NonFiniteReport:

@@ -21,18 +21,42 @@ T = TypeVar("T")
 def print(*values: Any, sep: str = " ", end: str = "\n", **fields: Any) -> None:
     """Print values as the builtin does, each time the transformed function runs.
 
-        pb.print("loss", loss, params)
-        pb.print("step {k}: loss {loss:.3g}, w = {w:.2f}", k=k, loss=loss, w=w)
+    In a gradient the forward values are printed, once; prints are in program order. Nothing else in the program changes: neither
+    its results nor its residuals. In a plain NumPy run it prints at once. The builtin ``print`` also prints at each call. Under
+    `vmap`, where it prints for each row, this function prints whole arrays, once.
 
-    With keyword arguments the one value before them is a format string, as in ``str.format``; the format of an array applies
-    to its elements. In a gradient the forward values are printed, once; prints are in program order, and are written to the
-    value that ``sys.stdout`` has at the call. Nothing else in the program changes: neither its results nor its residuals. In a
-    plain NumPy run it prints at once.
+    Parameters
+    ----------
+    *values : object
+        The values. With keyword arguments there is one: a format string, as in ``str.format``; the format of an array applies to
+        its elements.
+    sep : str, optional
+        The text between values.
+    end : str, optional
+        The text after the last value.
+    **fields : object
+        The values of the fields of the format string.
 
-    The builtin ``print`` also prints at each call. Under ``pb.vmap``, where it prints for each row, this function prints whole
-    arrays, once.
+    Raises
+    ------
+    TypeError
+        For an invalid format string.
+    Exception
+        What ``str.format`` raises, and from the call what writing to ``sys.stdout`` raises.
 
-    Raises TypeError for an invalid format string, what ``str.format`` raises, and out of the call what writing raises.
+    See Also
+    --------
+    print_grad : Prints cotangents.
+
+    Examples
+    --------
+    >>> @pb.jit
+    ... def f(x):
+    ...     pb.print("the norm of x is {n:.2f}", n=np.sqrt(np.sum(x * x)))
+    ...     return 2 * x
+    >>> f(np.array([3.0, 4.0]))
+    the norm of x is 5.00
+    array([6., 8.])
     """
     page = _PrintTemplate()
     if fields:
@@ -51,13 +75,32 @@ def print(*values: Any, sep: str = " ", end: str = "\n", **fields: Any) -> None:
 
 
 def print_grad(x: T, label: str = "") -> T:
-    """Return ``x`` itself; where a gradient is taken through it, print the cotangent that arrives at it after ``label``.
+    """Return ``x`` itself; where a gradient is taken through it, print the cotangent that arrives at it.
 
-        h = pb.print_grad(np.tanh(x @ w), "h")        # in the run of pb.grad(loss): h: [0.1 0.2 0.3]
+    The cotangent is the derivative of the differentiated result by ``x``. Where nothing is differentiated, nothing is printed;
+    each further order of differentiation prints its own cotangent.
 
-    The cotangent is the derivative of the differentiated result by ``x``. ``x`` is an array or a tree of them: each array of
-    floats is printed separately. An empty label becomes the user's source line. Where nothing is differentiated, nothing is
-    printed; each further order of differentiation prints its own cotangent.
+    Parameters
+    ----------
+    x : array, number or container of them
+        The value; each array of floats is printed separately.
+    label : str, optional
+        The text before the cotangent; if it is empty, the user's source line.
+
+    Returns
+    -------
+    array, number or container of them
+        The same value.
+
+    See Also
+    --------
+    print : Prints values.
+
+    Examples
+    --------
+    >>> pb.grad(lambda x: np.sum(pb.print_grad(x**2, "square") * 3))(np.array([1.0, 2.0]))
+    square: [3. 3.]
+    array([ 6., 12.])
     """
     if current() is None:
         return x

@@ -37,23 +37,49 @@ def distribute(
 ) -> Distributed:  # fmt: skip
     """Return the function computed by blocks of rows of its arguments, on the workers of a Dask cluster or in this process.
 
-        fit = pb.distribute(pb.value_and_grad(loss), over={"x": 0, "y": 0})
-        value, slope = fit(w, x, y)                  # the bits do not depend on the number of workers
-        bound = fit.bind(x=x, y=y)                   # the rows stay with the workers
-        scipy.optimize.minimize(bound, w, jac=True)
-
-    ``function``: a NumPy function, or a transform of one. ``over``: the axis of rows of each argument that has rows, by name; an
-    argument may be a tree of arrays. By default these are the arguments over which a ``pb.vmap`` maps. ``blocks``: how many
-    blocks there are, or the number of rows of each; by default a block has 16 MiB. ``client``: a ``distributed.Client``;
-    ``"local"`` for one of this process, which is closed at its exit; None for Dask's current client, or, without one, the same
-    blocks one after another in this process.
-
     What couples rows may be sums, means, extrema and the like over all rows, at any depth: a loss centred by a mean, a softmax
-    over rows. Anything else (sorts, differences of neighbours, products of rows with rows) raises TraceError at the user's line.
-    Partial results are reduced up a binary tree over the blocks, so that results depend on the blocks but not on the workers.
+    over rows. Partial results are reduced up a binary tree over the blocks, so that results depend on the blocks but not on the
+    workers.
 
-    Results without rows are NumPy's. Those that keep the rows are Dask arrays on the workers, or NumPy's without a client.
-    Raises TypeError and ValueError for ``over`` and ``blocks`` that do not fit the arguments.
+    Parameters
+    ----------
+    function : callable
+        A NumPy function, or a transform of one.
+    over : mapping of str to int, optional
+        The axis of rows of each argument that has rows, by name; an argument may be a tree of arrays. By default these are the
+        arguments over which a `vmap` maps.
+    blocks : int or sequence of int, optional
+        How many blocks there are, or the number of rows of each; by default a block has 16 MiB.
+    client : distributed.Client, "local" or None, optional
+        "local" for a client of this process, which is closed at its exit; None for Dask's current client, or, without one, the
+        same blocks one after another in this process.
+
+    Returns
+    -------
+    callable
+        The function. Results without rows are NumPy's. Those that keep the rows are Dask arrays on the workers, or NumPy's
+        without a client. Its method ``bind(**arrays)`` returns the function with arguments whose rows stay with the workers.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For ``over`` and ``blocks`` that do not fit the arguments.
+    TraceError
+        At the user's line, for what couples rows otherwise: sorts, differences of neighbours, products of rows with rows.
+
+    See Also
+    --------
+    warm : Compiles for the workers before the first call.
+    vmap : All rows in one call.
+
+    Examples
+    --------
+    >>> def loss(w, x, y):
+    ...     return np.mean((x @ w - y) ** 2)
+    >>> fit = pb.distribute(pb.value_and_grad(loss), over={"x": 0, "y": 0}, blocks=4)
+    >>> x = np.arange(16.0).reshape(8, 2)
+    >>> fit(np.zeros(2), x, np.ones(8))
+    (np.float64(1.0), array([-14., -16.]))
     """
     compiled = function if isinstance(function, Jitted) else jit(function)
     if over is None:

@@ -17,7 +17,17 @@ SEED = 0
 
 
 class MixedWorkersWarning(UserWarning):
-    """The workers of a cluster are of several kinds, whose results can differ in last bits."""
+    """Warn that the workers of a cluster are of several kinds, whose results can differ in last bits.
+
+    See Also
+    --------
+    warm : Issues it.
+
+    Examples
+    --------
+    >>> issubclass(pb.MixedWorkersWarning, UserWarning)
+    True
+    """
 
     __module__ = "pullback"
 
@@ -25,14 +35,41 @@ class MixedWorkersWarning(UserWarning):
 def warm(client: Any, function: Callable[..., Any], /, *specs: Any, **keywords: Any) -> dict[str, int]:
     """Compile a function on the workers of a Dask cluster before it is needed, each kernel once.
 
-        pb.warm(client, fit, "f64[10]", "f64[1000,10]")   # as pb.export takes them, or arrays and numbers
-        pb.warm(client, pb.grad(loss), w, x[:100], y=y[:100])
+    The function is called on one worker of each kind (version, processor), and then on all others, which read what it compiled
+    from a shared cache folder, or get it as an archive.
 
-    ``specs``: the arguments of a call; a text such as ``"f64[1000,10]"`` stands for a random array. The function is called with
-    them on one worker of each kind (version, processor), and then on all others, which read what it compiled from a shared cache
-    folder, or get it as an archive. It must be picklable, as for ``client.submit``.
+    Parameters
+    ----------
+    client : distributed.Client
+        The client of the cluster.
+    function : callable
+        The function. It must be picklable, as for ``client.submit``.
+    *specs : str, array, number or container of them
+        The arguments of a call; a text such as ``"f64[1000,10]"`` stands for a random array.
+    **keywords : object
+        Arguments of the call that are passed by name.
 
-    Returns the number of kernels that each worker compiled, by address. Raises what the call raises.
+    Returns
+    -------
+    dict of str to int
+        The number of kernels that each worker compiled, by address.
+
+    Raises
+    ------
+    Exception
+        What the call raises.
+
+    See Also
+    --------
+    distribute : Computes by blocks of rows on the workers.
+
+    Examples
+    --------
+    >>> from distributed import Client
+    >>> with Client(processes=False, n_workers=1, dashboard_address=None) as client:
+    ...     compiled = pb.warm(client, np.cumsum, "f64[100]")
+    >>> len(compiled)
+    1
     """
     values = [_value(spec, f"argument {k}") for k, spec in enumerate(specs)]
     named = {name: _value(spec, name) for name, spec in keywords.items()}

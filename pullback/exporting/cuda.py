@@ -50,10 +50,32 @@ DIGEST = hashlib.sha256().digest_size
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceExport:
-    """The result of ``pb.export`` for a device.
+    """Hold the result of `export` for a device.
 
-    ``extents``: for each named extent the smallest and the largest value that is served, None if unlimited; ``architectures``:
-    those for which the file has machine code.
+    Attributes
+    ----------
+    name : str
+        The name of the function.
+    file : pathlib.Path
+        The file.
+    extents : mapping of str to (int, int or None)
+        For each named extent the smallest and the largest value that is served, None if unlimited.
+    architectures : tuple of str
+        The architectures for which the file has machine code.
+
+    See Also
+    --------
+    export : Returns it, with ``device="cuda"``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> files = pb.export(np.sum, "f64[n]", path=folder.name + "/total", device="cuda")  # needs a device
+    >>> files.file.name  # needs a device
+    'total.cuda'
+
+    >>> folder.cleanup()
     """
 
     name: str

@@ -27,16 +27,53 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 class ExportWarning(UserWarning):
-    """Warns that an export lacks some of its files."""
+    """Warn that an export lacks some of its files, for want of a linker.
+
+    See Also
+    --------
+    export : Issues it.
+
+    Examples
+    --------
+    >>> issubclass(pb.ExportWarning, UserWarning)
+    True
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """The result of ``pb.export``: the object file, the C header, and the shared library, None if there is no linker.
+    """Hold the result of `export`: the paths of the files that were written, and what they serve.
 
-    ``name``: the C function; ``extents``: for each named extent the smallest and the largest value that is served, None if
-    unlimited; ``needs``: the functions that a caller in C passes to its ``init``; ``cpu``: the processor that it is compiled
-    for.
+    Attributes
+    ----------
+    name : str
+        The name of the C function.
+    object : pathlib.Path
+        The object file.
+    header : pathlib.Path
+        The C header.
+    library : pathlib.Path or None
+        The shared library, None if there is no linker.
+    extents : mapping of str to (int, int or None)
+        For each named extent the smallest and the largest value that is served, None if unlimited.
+    needs : tuple of str
+        The functions that a caller in C passes to its ``init``.
+    cpu : str
+        The processor that it is compiled for.
+
+    See Also
+    --------
+    export : Returns it.
+    DeviceExport : The same for a device.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> files = pb.export(lambda x: np.sum(x**2), "f64[n]", path=folder.name + "/square", name="square")
+    >>> files.name, files.object.name, files.header.name
+    ('square', 'square.o', 'square.h')
+    >>> folder.cleanup()
     """
 
     name: str
@@ -69,29 +106,65 @@ def export(
     function: Callable[..., Any], /, *specs: Any, path: str | Path, name: str | None = None, cpu: str = "native",
     kwargs: Mapping[str, Any] | None = None, device: str | None = None, architectures: Sequence[str] = (),
 ) -> Exported | DeviceExport:  # fmt: skip
-    """Compile a function ahead of time: ``path.o``, ``path.h`` and, if a linker is available, ``path.so``, for C without
-    Python.
+    """Compile a function ahead of time into an object file, a C header and a shared library, for C without Python.
 
-        pb.export(pb.value_and_grad(loss), "f64[3]", "f64[n,3]", "f64[n]", path="model")
+    With named extents the function is traced several dozen times, at many sizes, which must give one program; the sizes that it
+    serves are in the header, and calls with others return a status. Arrays and numbers that the function reads from outside are
+    stored in the object with their present values.
 
-    ``specs`` are the types of the arguments: strings such as "f64[n,3]", in which a named extent stays free and a number is
-    fixed, examples (arrays, numbers), a ``pb.ShapeDtypeStruct``, and containers of these; other values are static, as in a
-    call. ``kwargs`` are those passed by keyword. Results have the dtypes and shapes of a call.
+    Parameters
+    ----------
+    function : callable
+        A NumPy function, or a transform of one.
+    *specs : str, array, number, ShapeDtypeStruct or container of them
+        The types of the arguments: strings such as "f64[n,3]", in which a named extent stays free and a number is fixed, and
+        examples; other values are static, as in a call.
+    path : str or pathlib.Path
+        The path of the files without suffix: ``path.o``, ``path.h`` and, if a linker is available, ``path.so``. With a device one
+        file, ``path.cuda``.
+    name : str, optional
+        The name of the C function, by default the last part of ``path``.
+    cpu : {"native", "baseline", "avx2", "avx512"}, optional
+        The processors that it runs on: "native" is this processor and later ones with the same instructions. Without effect with
+        a device.
+    kwargs : mapping, optional
+        The types of arguments that are passed by keyword.
+    device : str, optional
+        With "cuda" the file holds the program, and the machine code of its kernels, which `load` runs on a device.
+    architectures : sequence of str, optional
+        The architectures of a file for devices, such as ``["sm_80", "sm_90"]``; by default that of the device. With them no
+        device is needed, only NVRTC or nvcc.
 
-    ``name``: the name of the C function, by default the last part of ``path``. ``cpu``: the processors that it runs on:
-    "native", this processor and later ones with the same instructions, or "baseline", "avx2" and "avx512". Arrays and numbers
-    that the function reads from outside are stored in the object with their present values.
+    Returns
+    -------
+    Exported or DeviceExport
+        The paths of the files. Results of the function have the dtypes and shapes of a call.
 
-    With ``device="cuda"`` one file is written, ``path.cuda``, which ``pb.load`` runs on a device: the program, and the machine
-    code of its kernels for each of ``architectures``, such as ["sm_80", "sm_90"], or by default for the architecture of the
-    device. With ``architectures`` no device is needed, only NVRTC or nvcc. ``cpu`` has no effect then.
+    Raises
+    ------
+    ExportError
+        For what only Python can do (prints, callbacks), writes into arguments, and a function whose program depends on a named
+        extent.
+    TraceError
+        As a call does.
+    ValueError
+        For bad options.
 
-    With named extents the function is traced several dozen times, at many sizes, which must give one program; the sizes that
-    it serves are in the header, and calls with others return a status. If there is no linker (cc, gcc, clang, ld), an
-    ``ExportWarning`` is issued and ``library`` is None.
+    See Also
+    --------
+    load : Loads the library in Python.
+    ExportWarning : Issued if there is no linker.
 
-    Raises ExportError for what only Python can do (pb.print, callbacks), writes into arguments, and a function whose program
-    depends on a named extent; TraceError as a call does; ValueError for bad options.
+    Examples
+    --------
+    >>> import tempfile
+    >>> def loss(w, x, y):
+    ...     return np.mean((x @ w - y) ** 2)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> files = pb.export(pb.value_and_grad(loss), "f64[3]", "f64[n,3]", "f64[n]", path=folder.name + "/model")
+    >>> files.object.name, files.header.name
+    ('model.o', 'model.h')
+    >>> folder.cleanup()
     """
     target = Path(path)
     name = name or re.sub(r"\W", "_", target.name, flags=re.ASCII)

@@ -42,7 +42,23 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 class ExportError(Exception):
-    """A function that cannot be exported as requested; the message names an alternative."""
+    """Report a function that cannot be exported as requested; the message names an alternative.
+
+    See Also
+    --------
+    export : Raises it.
+
+    Examples
+    --------
+    >>> def f(x):
+    ...     pb.print(x)
+    ...     return x + 1
+    >>> try:
+    ...     pb.export(f, "f64[3]", path="f")
+    ... except pb.ExportError:
+    ...     print("a print needs Python")
+    a print needs Python
+    """
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,19 +19,52 @@ else:
 
 
 def load(path: str | Path, *, trust: bool = False, device: str | None = None) -> Loaded:
-    """Load a function from a file that ``pb.export`` wrote: a shared library, or a file for a CUDA device.
+    """Load a function from a file that `export` wrote: a shared library, or a file for a CUDA device.
 
-        f = pb.load("model.so", trust=True)
-        g = pb.load("model.cuda", trust=True)
+    Loading runs the machine code of the file with all rights of this process, and its effects cannot be checked in advance: load
+    only files that you made, or got from a source you trust. Nothing is unpickled or evaluated, and no source of the function is
+    needed. BLAS, LAPACK and special functions come from SciPy.
 
-    Loading runs the machine code of the file with all rights of this process, and its effects cannot be checked in advance:
-    load only files that you made, or got from a source you trust, and confirm this with ``trust=True``. Nothing is unpickled
-    or evaluated, and no source of the function is needed. BLAS, LAPACK and special functions come from SciPy. ``device``: the
-    device on which a file for devices runs, by default the first; no compiler is needed there.
+    Parameters
+    ----------
+    path : str or pathlib.Path
+        The file.
+    trust : bool
+        True confirms that you trust the file.
+    device : str, optional
+        The device on which a file for devices runs, by default the first; no compiler is needed there.
 
-    Raises ValueError without ``trust``, for a file that is not such a library, and for one of a newer format; OSError for one
-    that cannot be opened; RuntimeError for one made for another processor; DeviceError if there is no device for it; TypeError
-    for one whose arguments or results are of the user's own classes.
+    Returns
+    -------
+    Loaded
+        The function.
+
+    Raises
+    ------
+    ValueError
+        Without ``trust``, for a file that is not such a library, and for one of a newer format.
+    OSError
+        For a file that cannot be opened.
+    RuntimeError
+        For one made for another processor.
+    DeviceError
+        If there is no device for it.
+    TypeError
+        For one whose arguments or results are of the user's own classes.
+
+    See Also
+    --------
+    export : Writes the file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> files = pb.export(np.cumsum, "f64[n]", path=folder.name + "/running")
+    >>> running = pb.load(files.library, trust=True)
+    >>> running(np.ones(4))
+    array([1., 2., 3., 4.])
+    >>> folder.cleanup()
     """
     file = Path(path)
     if trust is not True:

@@ -24,12 +24,34 @@ _NUMBERS: Mapping[str, tuple[type, ...]] = {
 
 
 class Loaded:
-    """An exported function. It takes and returns the same as the Python function: NumPy arrays in the same containers.
+    """Hold an exported function, which takes and returns the same as the Python function.
 
-    Arrays must have the dtypes of the export and extents that it serves; those that are not dense and row-major are copied.
-    Calls may come from several threads at once, release the GIL, and share the threads of ``pb.set_num_threads``. ``__name__``
-    and ``__doc__`` are the function's; ``extents`` as in ``Exported``; ``cpu``: the processor, or the architectures, that it
-    was compiled for; ``device``: the device on which it runs.
+    Arrays must have the dtypes of the export and extents that it serves; those that are not dense and row-major are copied. Calls
+    may come from several threads at once, release the GIL, and share the threads of `set_num_threads`. ``__name__`` and
+    ``__doc__`` are the function's.
+
+    Attributes
+    ----------
+    extents : mapping of str to (int, int or None)
+        As in `Exported`.
+    cpu : str
+        The processor, or the architectures, that it was compiled for.
+    device : str
+        The device on which it runs.
+
+    See Also
+    --------
+    load : Returns it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> files = pb.export(lambda x: np.sum(x**2), "f64[n]", path=folder.name + "/square", name="square")
+    >>> square = pb.load(files.library, trust=True)
+    >>> square(np.array([1.0, 2.0])), square.device
+    (np.float64(5.0), 'cpu')
+    >>> folder.cleanup()
     """
 
     def __init__(self, library: Any, manifest: Mapping[str, Any]) -> None:

@@ -15,9 +15,39 @@ from pullback.programs.report import location
 
 @dataclass(frozen=True, kw_only=True)
 class Copied:
-    """An array that a call copies, ``bytes`` each time. ``loc`` is the line of the step that copies it, ``reason`` says why it
-    does, ``reader`` is the line that still reads the array. ``times``: the number of copies; for a loop whose trip count depends
-    on the data, the number in one iteration. ``is_in_loop``: whether a loop repeats it."""
+    """Describe an array that a call copies.
+
+    Attributes
+    ----------
+    type : str
+        The type of the array.
+    bytes : int
+        The bytes that are copied each time.
+    times : int
+        The number of copies; for a loop whose trip count depends on the data, the number in one iteration.
+    is_in_loop : bool
+        Whether a loop repeats it.
+    reason : str
+        Why the step copies it.
+    loc : Loc
+        The line of the step that copies it.
+    reader : Loc
+        The line that still reads the array.
+
+    See Also
+    --------
+    Memory : Holds the copies of a call.
+
+    Examples
+    --------
+    >>> def steps(x):
+    ...     y = x.copy()
+    ...     for i in range(len(x) - 1):
+    ...         y[i + 1] += y[i]
+    ...     return x, y
+    >>> [(c.type, c.bytes) for c in pb.jit(steps).memory(np.ones(100)).copies]
+    [('f64[100]', 800)]
+    """
 
     type: str
     bytes: int

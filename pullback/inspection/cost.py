@@ -59,14 +59,48 @@ MOST_LANES = 1 << 22
 
 @dataclass(frozen=True, kw_only=True)
 class KernelCost:
-    """The cost of one launch, or in a loop of the ``launches`` of one launch instruction.
+    """Hold the cost of one launch, or in a loop of the ``launches`` of one launch instruction.
 
-    ``ops``: the array ops that it runs; ``lines``: the user's lines of these ops. ``counts``: the number of ops of each class
-    in ``CLASSES``. ``flops``: additions, multiplications, divisions and square roots, one each; functions are counted
-    separately, as one costs as much as 10 to 50 of them. ``integer`` includes index arithmetic. ``bytes_read`` and
-    ``bytes_written`` count each element once, as if a cache held them all. ``calls``: the library calls, by name. ``is_exact``
-    is false if a trip count or the branch taken is unknown. ``is_single``: all floats that it reads and writes have 32 bits or
-    less.
+    Attributes
+    ----------
+    kernel : str
+        The name of the kernel.
+    ops : tuple of str
+        The array ops that it runs.
+    lines : tuple of Loc
+        The user's lines of these ops.
+    counts : mapping of str to int
+        The number of ops of each class. "integer" includes index arithmetic.
+    bytes_read : int
+        The bytes read, each element once, as if a cache held them all.
+    bytes_written : int
+        The bytes written, each element once.
+    calls : mapping of str to int
+        The library calls, by name.
+    is_exact : bool
+        False if a trip count or the branch taken is unknown.
+    launches : int
+        The number of launches.
+    is_single : bool
+        Whether all floats that it reads and writes have 32 bits or less.
+    flops : int
+        Additions, multiplications, divisions and square roots, one each.
+    functions : int
+        Functions such as ``exp``, which cost as much as 10 to 50 flops each.
+    bytes : int
+        The bytes read and written.
+    intensity : float
+        Operations per byte.
+
+    See Also
+    --------
+    Cost : Holds the kernels of a call.
+
+    Examples
+    --------
+    >>> kernel = pb.jit(lambda x: x * x + 1).cost(np.ones(1000)).kernels[0]
+    >>> kernel.flops, kernel.bytes_read, kernel.bytes_written
+    (2000, 8000, 8000)
     """
 
     kernel: str
@@ -103,7 +137,31 @@ class KernelCost:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Cost(Report):
-    """The work and memory traffic of one call of ``function``, launch by launch. The text has one row for equal launches."""
+    """Hold the work and memory traffic of one call, launch by launch.
+
+    Attributes
+    ----------
+    function : str
+        The function with its transforms.
+    kernels : tuple of KernelCost
+        The cost of each launch.
+    total : KernelCost
+        Their sum.
+    launches : int
+        The number of launches.
+    headline : str
+        The first line of the text, which has one row for equal launches.
+
+    See Also
+    --------
+    Profile : The times of the same steps.
+
+    Examples
+    --------
+    >>> report = pb.jit(lambda x: np.sum(np.sin(x))).cost(np.ones(1000))
+    >>> report.launches, report.total.functions
+    (1, 1000)
+    """
 
     function: str
     kernels: tuple[KernelCost, ...]

@@ -37,9 +37,27 @@ LONGEST_LINE = 40
 
 @dataclass(frozen=True, kw_only=True)
 class Read:
-    """A value read from outside.
+    """Describe a value read from outside.
 
-    ``is_input``: it is read at each call; otherwise it is guarded. ``text``: its type, or the value that it must have.
+    Attributes
+    ----------
+    name : str
+        The value, as the user would write it.
+    text : str
+        Its type, or the value that it must have.
+    is_input : bool
+        Whether it is read at each call; otherwise it is guarded.
+
+    See Also
+    --------
+    Explanation : Holds the reads of a program.
+
+    Examples
+    --------
+    >>> scale = np.ones(3)
+    >>> f = pb.jit(lambda x: x * scale)
+    >>> [(r.name, r.is_input) for r in f.explain(np.ones(3)).reads]
+    [('scale', True), ('<lambda>', False)]
     """
 
     name: str
@@ -49,7 +67,28 @@ class Read:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """An outside value or an argument's type that differs from the one in a compiled program. ``old`` is empty if unknown."""
+    """Describe an outside value or an argument's type that differs from the one in a compiled program.
+
+    Attributes
+    ----------
+    name : str
+        The value.
+    old : str
+        The value or type in the program; empty if unknown.
+    new : str
+        The value or type now.
+
+    See Also
+    --------
+    Explanation : Holds the changes since a program was compiled.
+
+    Examples
+    --------
+    >>> f = pb.jit(lambda x: x + 1)
+    >>> _ = f(np.ones(3))
+    >>> [(c.name, c.old, c.new) for c in f.explain(np.ones((3, 3))).changes]
+    [('x', 'f64[3]', 'f64[3,3]')]
+    """
 
     name: str
     old: str
@@ -61,7 +100,28 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class StaticNumber:
-    """An int or bool argument whose value the trace used at ``loc``: another value needs another program."""
+    """Describe an int or bool argument whose value the trace used: another value needs another program.
+
+    Attributes
+    ----------
+    name : str
+        The argument.
+    value : object
+        Its value.
+    loc : Loc
+        The user's line that used it.
+
+    See Also
+    --------
+    Explanation : Holds those of a program.
+
+    Examples
+    --------
+    >>> f = pb.jit(lambda x, n: x[:n])
+    >>> _ = f(np.ones(5), 2)
+    >>> [(s.name, s.value) for s in f.explain(np.ones(5), 2).static_numbers]
+    [('n', 2)]
+    """
 
     name: str
     value: Any
@@ -115,25 +175,69 @@ class SizeCondition:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Explanation(Report):
-    """The reason why a call of ``function`` runs a compiled program or is traced first.
+    """Hold the reason why a call runs a compiled program or is traced first.
 
-    ``status``: "compiled" (a program exists), "guard failed" (one exists, but an outside value that it read has changed), "new
-    signature" (programs exist for arguments of other types) or "first call"; with symbolic sizes also "other sizes" (the
-    program of an existing trace serves the call) and "size guard failed" (none does). ``size_guards``: conditions on sizes in
-    the user's lines; ``numbers_since``: why sizes are concrete in such a function. ``changes``: the differences from the nearest
-    existing program. ``reads``: the outside values that the program depends on; ``static_numbers``: the argument values that it
-    depends on. ``branches``: its guards on traced values. ``statements``: its branches, loops and checks, and how they are
-    compiled; ``not_rolled``: why no statement is compiled as such, if none is. ``signatures`` and ``variants`` count the
-    function's programs: by types of arguments and static values, and for this signature.
+    Attributes
+    ----------
+    function : str
+        The function with its transforms.
+    arguments : tuple of ArgumentType
+        The arguments of the call.
+    status : str
+        "compiled" (a program exists), "guard failed" (one exists, but an outside value that it read has changed), "new signature"
+        (programs exist for arguments of other types) or "first call"; with symbolic sizes also "other sizes" (the program of an
+        existing trace serves the call) and "size guard failed" (none does).
+    changes : tuple of Change
+        The differences from the nearest existing program.
+    reads : tuple of Read
+        The outside values that the program depends on.
+    static_numbers : tuple of StaticNumber
+        The argument values that it depends on.
+    branches : tuple of BranchTaken
+        Its guards on traced values.
+    signatures : int
+        The number of the function's programs by types of arguments and static values.
+    variants : int
+        The number of its programs for this signature.
+    template : str
+        "built", "loaded", "instantiated" (of a compiled program), "new", "stored", "known" (if it were traced now) or "none"
+        (nothing is computed).
+    kernels : mapping of str to int
+        How many kernels come from "memory", from "disk", or are "compiled".
+    seconds : mapping of str to float
+        The time of each stage; empty for a call that was not made.
+    device : str
+        Where the call runs.
+    on_cpu : tuple of str
+        The ops that the CPU computes, on copies, if ``device`` is another.
+    choices : tuple of str
+        The choices between generated kernels and libraries, and why, with measured times.
+    path : str
+        The path of calls like this one from the third on: "native", "native, but ..." or "Python, since ..."; empty for a call
+        that would be traced.
+    size_guards : tuple of SizeCondition
+        Conditions on sizes in the user's lines.
+    numbers_since : str
+        Why sizes are concrete in a function with symbolic sizes.
+    statements : tuple of ControlFlow
+        Its branches, loops and checks, and how they are compiled.
+    not_rolled : str
+        Why no statement is compiled as such, if none is.
+    is_compiled : bool
+        Whether a program exists.
+    headline : str
+        The first line of the text.
 
-    ``template``: "built", "loaded", "instantiated" (of a compiled program), "new", "stored", "known" (if it were traced now)
-    or "none" (nothing is computed). ``kernels``: how many are (or were) found in "memory", on "disk", or "compiled".
-    ``seconds``: the time of each stage; empty for a call that was not made. ``device``: where the call runs; ``on_cpu``: the
-    ops that the CPU computes, on copies, if that is another; ``choices``: between generated kernels and libraries, and why,
-    with measured times.
+    See Also
+    --------
+    Change : A difference from a program.
+    Read : A value from outside.
 
-    ``path``: the path of calls like this one from the third on: "native", "native, but ..." or "Python, since ..."; empty for
-    a call that would be traced.
+    Examples
+    --------
+    >>> f = pb.jit(lambda x: x + 1)
+    >>> f.explain(np.ones(3)).status
+    'first call'
     """
 
     function: str

@@ -51,11 +51,33 @@ TRIES, LEAST_S = 10, 1e-2
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The limits of a machine or device.
+    """Hold the limits of a machine or device.
 
-    ``traffic``: bytes per second that elementwise kernels read and write, by their footprint in bytes, ascending: data that
-    fits a cache is faster. ``flops``: per second, of a matrix product, by dtype ("f64", "f32"). ``functions``: ``exp`` of f64
-    per second. All with ``threads`` threads, or on the device named by ``where``. ``source`` says where the figures come from.
+    Attributes
+    ----------
+    traffic : tuple of (int, float)
+        Bytes per second that elementwise kernels read and write, by their footprint in bytes, ascending: data that fits a cache
+        is faster.
+    flops : mapping of str to float
+        Operations per second of a matrix product, by dtype ("f64", "f32").
+    functions : float
+        ``exp`` of f64 per second.
+    threads : int
+        The number of threads with which they hold.
+    source : str
+        Where the figures come from.
+    where : str
+        The device, empty for the CPU.
+
+    See Also
+    --------
+    Profile : Compares times with them.
+
+    Examples
+    --------
+    >>> limits = pb.inspection.Limits(traffic=((1 << 40, 1e10),), flops={"f64": 1e11}, functions=1e9, threads=1)
+    >>> limits.seconds(bytes=10**9, flops=10**6, functions=0, footprint=10**9)
+    (0.1, 'memory')
     """
 
     traffic: tuple[tuple[int, float], ...]

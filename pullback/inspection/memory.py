@@ -40,13 +40,48 @@ MOST_SHOWN = 12
 
 @dataclass(frozen=True, kw_only=True)
 class Buffer:
-    """One buffer. ``name`` is its name in the stage lower; ``op`` and ``loc`` say what computes its contents, if known.
+    """Describe one buffer of a call.
 
     A temporary is at ``offset`` of the arena, or of the result that it is ``within``, whose memory is not needed yet; it lives
-    from launch ``first`` to launch ``last``, counted from 0. For a stack, ``type`` is the type of one of its values, and
-    ``length`` the number of values that it holds in the end; if this depends on the data it is None, and ``bytes`` is the size
-    of one. ``part`` of a temporary: a "residual" is computed by the forward part and read by the backward part, a "cotangent"
-    belongs to the backward part, a "value" is any other result of an op, "scratch" is further memory of a kernel or a copy.
+    from launch ``first`` to launch ``last``, counted from 0.
+
+    Attributes
+    ----------
+    role : str
+        What the buffer is for, such as "result" or "temporary".
+    name : str
+        Its name in the stage lower.
+    type : str
+        Its type; for a stack, the type of one of its values.
+    bytes : int
+        Its size; for a stack whose length depends on the data, the size of one value.
+    op : str
+        The op that computes its contents, if known.
+    loc : Loc
+        The user's line of that op.
+    offset : int or None
+        Its position in the arena.
+    first : int or None
+        The launch that first writes it.
+    last : int or None
+        The launch that last reads it.
+    length : int or None
+        The number of values that a stack holds in the end; None if it depends on the data.
+    within : str
+        The result in whose memory it is; empty if in none.
+    part : str or None
+        For a temporary: a "residual" is computed by the forward part and read by the backward part, a "cotangent" belongs to the
+        backward part, a "value" is any other result of an op, "scratch" is further memory of a kernel or a copy.
+
+    See Also
+    --------
+    Memory : Holds the buffers of a call.
+
+    Examples
+    --------
+    >>> report = pb.jit(lambda x: 2 * x).memory(np.ones(1000))
+    >>> [(b.role, b.type, b.bytes) for b in report.results]
+    [('result', 'f64[1000]', 8000)]
     """
 
     role: Role
@@ -65,17 +100,54 @@ class Buffer:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Memory(Report):
-    """The memory of one call of ``function``.
+    """Hold the memory of one call.
 
-    ``inputs`` (of the caller, and read from outside) and ``constants`` (arrays that the trace captured) exist before the call;
-    ``results`` are allocated by it, without those that are arguments, or in their memory. ``arena_bytes`` is the size of the
-    block of the ``temporaries``, some of which share memory with others that are dead, and some with results that are not
-    filled yet: with memory of their own they would take ``unshared_bytes``. The arena stays for the next call. ``stacks`` hold
-    the values that loops with a computed trip count keep. If their lengths follow from the sizes they take ``stack_bytes``;
-    others grow as the loop runs, to at most twice their contents, and are in no sum here. ``unfused_bytes``: the memory that
-    the call would allocate if each op ran by itself and its result had a buffer of its own, except views; for loops and
-    branches, their results. ``copies``: the arrays that are copied, and why. ``extents_by_value`` are the extents that values
-    decide; each counts as ``counted_as``, the largest of the others. Temporaries with such extents have no place in the arena.
+    Attributes
+    ----------
+    function : str
+        The function with its transforms.
+    inputs : tuple of Buffer
+        Arrays of the caller, and read from outside.
+    constants : tuple of Buffer
+        Arrays that the trace captured.
+    results : tuple of Buffer
+        Arrays that the call allocates, without those that are arguments, or in their memory.
+    temporaries : tuple of Buffer
+        Temporaries, some of which share memory with others that are dead, and some with results that are not filled yet.
+    arena_bytes : int
+        The size of their block, which stays for the next call.
+    unshared_bytes : int
+        The bytes that they would take with memory of their own.
+    stacks : tuple of Buffer
+        The values that loops with a computed trip count keep. Where their lengths do not follow from the sizes they grow as the
+        loop runs, to at most twice their contents, and are in no sum here.
+    unfused_bytes : int
+        The memory that the call would allocate if each op ran by itself and its result had a buffer of its own, except views; for
+        loops and branches, their results.
+    copies : tuple of Copied
+        The arrays that are copied, and why.
+    extents_by_value : tuple of str
+        The extents that values decide. Temporaries with such extents are not in the arena.
+    counted_as : int
+        What each of them counts as: the largest of the other extents.
+    allocated_bytes : int
+        The bytes that the call allocates.
+    stack_bytes : int
+        The bytes of stacks whose lengths follow from the sizes.
+    peak_bytes : int
+        The largest number of bytes at any time of the call.
+    headline : str
+        The first line of the text.
+
+    See Also
+    --------
+    Buffer : One buffer.
+
+    Examples
+    --------
+    >>> report = pb.grad(lambda w, x: np.sum(np.tanh(x @ w))).memory(np.ones((3, 2)), np.ones((5, 3)))
+    >>> report.arena_bytes <= report.unshared_bytes <= report.unfused_bytes
+    True
     """
 
     function: str

@@ -44,13 +44,45 @@ MOST_SECONDS, MOST_CALLS, LEAST_CALLS = 0.3, 400, 3
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Profile(Report):
-    """The time of a call of ``function``, in seconds: the mean of ``calls`` calls, the middle half by duration.
+    """Hold the time of a call, in seconds: the mean of several calls, the middle half by duration.
 
-    ``seconds``: the total, from the program's arguments to its results: the sum of the ``steps``, of ``control_seconds``
-    (loops and branches without their steps) and of ``outside_seconds`` (before the first step and after the last, where
-    results are made). ``ordinary_seconds``: the median of ordinary calls, without the clock between the steps but with the
-    checks of arguments and guards; None if a call has effects, since it is then not repeated. ``limits``: the limits of the
-    machine; ``footprint``: the bytes of all buffers, which determine the cache that they fit.
+    Attributes
+    ----------
+    function : str
+        The function with its transforms.
+    steps : tuple of ProfiledStep
+        The steps of the program.
+    seconds : float
+        The total, from the program's arguments to its results: the sum of the steps, of ``control_seconds`` and of
+        ``outside_seconds``.
+    control_seconds : float
+        The time of loops and branches without their steps.
+    outside_seconds : float
+        The time before the first step and after the last, where results are created.
+    ordinary_seconds : float or None
+        The median of ordinary calls, without the clock between the steps but with the checks of arguments and guards; None if a
+        call has effects, since it is then not repeated.
+    calls : int
+        The number of calls.
+    footprint : int
+        The bytes of all buffers, which determine the cache that they fit.
+    limits : Limits
+        The limits of the machine.
+    headline : str
+        The first line of the text.
+    reads : int
+        The number of times the clock is read in a call.
+
+    See Also
+    --------
+    ProfiledStep : One step.
+    Cost : The work of the steps.
+
+    Examples
+    --------
+    >>> report = pb.value_and_grad(lambda x: np.sum(np.sin(x))).profile(np.ones(10_000))
+    >>> report.calls >= 1
+    True
     """
 
     function: str

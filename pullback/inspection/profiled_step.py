@@ -15,13 +15,47 @@ PARTS: tuple[Part, ...] = ("forward", "backward", "both")
 
 @dataclass(frozen=True, kw_only=True)
 class ProfiledStep:
-    """One step of the program: the launches of one launch instruction, or a step in Python, whose ``cost`` is None.
+    """Hold the time of one step of a program: the launches of one launch instruction, or a step in Python.
 
-    ``seconds``: the time of all ``runs`` of the step in one call. ``start``: seconds from the start of the call; None in
-    control flow, where the runs of several steps are interleaved. ``part``: the forward or backward part of a gradient, or
-    "both" for a kernel that computes some of each. ``share``: the fraction of the machine's limit that was reached: the least
-    time that the work can take by the ``limit``, "memory" or "compute", over the measured time. It exceeds 1 if the data was
-    in a faster cache than in the program by which the limit was measured.
+    Attributes
+    ----------
+    name : str
+        The name of the step.
+    part : str
+        The forward or backward part of a gradient, or "both" for a kernel that computes some of each.
+    seconds : float
+        The time of all runs of the step in one call.
+    start : float or None
+        Seconds from the start of the call; None in control flow, where the runs of several steps are interleaved.
+    runs : float
+        The number of runs in one call.
+    cost : KernelCost or None
+        The work of the step; None for a step in Python.
+    lines : tuple of Loc
+        The user's lines.
+    ops : tuple of str
+        The array ops.
+    share : float
+        The fraction of the machine's limit that was reached: the least time that the work can take by the ``limit``, over the
+        measured time. It exceeds 1 if the data was in a faster cache than in the program by which the limit was measured.
+    limit : str
+        The limit that sets the least time, "memory" or "compute".
+    flops_per_second : float
+        Operations per second.
+    bytes_per_second : float
+        Bytes per second.
+    words : str
+        The step in words.
+
+    See Also
+    --------
+    Profile : Holds the steps of a call.
+
+    Examples
+    --------
+    >>> report = pb.jit(lambda x: np.sum(np.sin(x))).profile(np.ones(10_000))
+    >>> report.steps[0].part
+    'forward'
     """
 
     name: str

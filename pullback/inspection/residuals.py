@@ -22,12 +22,38 @@ WORDS = {"memory": "in memory", "kernel": "within a kernel", "recomputed": "comp
 
 @dataclass(frozen=True, kw_only=True)
 class Residual:
-    """One residual. ``name`` is its name in the stage simplify, ``op`` and ``loc`` say what computed it, ``readers`` are the
-    locations of the instructions of the backward part that read it, with the note "pullback(op)".
+    """Describe one residual: a value of the forward part that the backward part reads.
 
-    ``kept``: "memory" (stored by one kernel and loaded by another, or a result), "kernel" (it lives within one kernel) or
-    "recomputed" (each kernel that reads it recomputes it). ``why`` says why a value in memory is not recomputed: the kind of
-    op that computed it, what else needs it in memory, or "fewest bytes", the choice of the minimum cut.
+    Attributes
+    ----------
+    name : str
+        Its name in the stage simplify.
+    type : str
+        Its type.
+    bytes : int
+        Its size.
+    op : str
+        The op that computed it.
+    loc : Loc
+        The user's line of that op.
+    readers : tuple of Loc
+        The locations of the instructions of the backward part that read it, with the note "pullback(op)".
+    kept : str
+        "memory" (stored by one kernel and loaded by another, or a result), "kernel" (it lives within one kernel) or "recomputed"
+        (each kernel that reads it recomputes it).
+    why : str
+        Why a value in memory is not recomputed: the kind of op that computed it, what else needs it in memory, or "fewest bytes",
+        the choice of the minimum cut.
+
+    See Also
+    --------
+    Residuals : Holds those of a call.
+
+    Examples
+    --------
+    >>> report = pb.grad(lambda w, x: np.sum(np.tanh(x @ w))).residuals(np.ones((3, 2)), np.ones((5, 3)))
+    >>> [(r.op, r.type, r.kept) for r in report.residuals]
+    [('contract', 'f64[5,2]', 'memory')]
     """
 
     name: str
@@ -42,7 +68,29 @@ class Residual:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadInput:
-    """An input of the program that the backward part reads: kept by the caller, at no cost."""
+    """Describe an input of the program that the backward part reads: kept by the caller, at no cost.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    type : str
+        Its type.
+    bytes : int
+        Its size.
+    readers : tuple of Loc
+        The lines that read it.
+
+    See Also
+    --------
+    Residuals : Holds those of a call.
+
+    Examples
+    --------
+    >>> report = pb.grad(lambda w, x: np.sum(np.tanh(x @ w))).residuals(np.ones((3, 2)), np.ones((5, 3)))
+    >>> [(i.name, i.type) for i in report.inputs]
+    [('x', 'f64[5,3]')]
+    """
 
     name: str
     type: str
@@ -52,10 +100,39 @@ class ReadInput:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Residuals(Report):
-    """The values that the backward part of ``function`` reads from the forward part, after all passes.
+    """Hold the values that the backward part of a gradient reads from the forward part, after all passes.
 
-    Views of entire values (a transpose, a broadcast) count as the value viewed; constants are not residuals. ``algorithm``
-    names the method by which the stored values were chosen. The text has one row for equal values.
+    Views of entire values (a transpose, a broadcast) count as the value viewed; constants are not residuals. The text has one row
+    for equal values.
+
+    Attributes
+    ----------
+    function : str
+        The function with its transforms.
+    has_gradient : bool
+        Whether there is a backward part.
+    residuals : tuple of Residual
+        The values.
+    inputs : tuple of ReadInput
+        The inputs that the backward part reads.
+    algorithm : str
+        The method by which the stored values were chosen.
+    total_bytes : int
+        The bytes of all residuals.
+    stored_bytes : int
+        The bytes of those in memory.
+    headline : str
+        The first line of the text.
+
+    See Also
+    --------
+    Residual : One value.
+
+    Examples
+    --------
+    >>> report = pb.grad(lambda w, x: np.sum(np.tanh(x @ w))).residuals(np.ones((3, 2)), np.ones((5, 3)))
+    >>> report.has_gradient, report.stored_bytes <= report.total_bytes
+    (True, True)
     """
 
     function: str

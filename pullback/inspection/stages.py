@@ -40,9 +40,27 @@ class Translated:
 
 
 class Stages(Report, Mapping[str, str]):
-    """The texts by the names of the stages, in order. ``inputs``: the values of the program's parameters, by name.
+    """Map the names of the stages, in order, to their texts.
 
-    If this machine lacks the tools for a stage, its text is a comment that says so; see ``problem``.
+    If this machine lacks the tools for a stage, its text is a comment that says so; see its method ``problem``.
+
+    Attributes
+    ----------
+    function : str
+        The function with its transforms.
+    inputs : mapping of str to object
+        The values of the program's parameters, by name.
+    headline : str
+        The first line of the text.
+
+    See Also
+    --------
+    Report : What all reports have.
+
+    Examples
+    --------
+    >>> list(pb.jit(lambda x: x + 1).stages(np.ones(3)))
+    ['trace', 'grad', 'simplify', 'fuse', 'lower', 'schedule', 'program', 'llvm', 'asm']
     """
 
     __slots__ = ("_problems", "_texts", "function", "inputs")

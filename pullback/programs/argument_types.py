@@ -17,11 +17,28 @@ from pullback.tracer.arrays.tree import TreeDef, is_object, leaf_key
 
 @dataclass(frozen=True, kw_only=True)
 class ArgumentType:
-    """The properties of an argument, or of a part of one, that a program depends on. ``name`` is written as the user would
-    write it.
+    """Describe the properties of an argument, or of a part of one, that a program depends on.
 
-    ``text``: "f64[3]" (an array), "f64[] scalar" (a NumPy scalar), "float" (a Python scalar), or the value of a static
-    argument. ``is_object``: it is read by attributes, so that it is static only in its class.
+    Attributes
+    ----------
+    name : str
+        The argument, as the user would write it.
+    text : str
+        "f64[3]" (an array), "f64[] scalar" (a NumPy scalar), "float" (a Python scalar), or the value of a static argument.
+    is_static : bool
+        Whether the program depends on its value.
+    is_object : bool
+        Whether it is read by attributes, so that it is static only in its class.
+
+    See Also
+    --------
+    Explanation : Holds those of a call.
+
+    Examples
+    --------
+    >>> report = pb.jit(lambda x, n: x * n).explain(np.ones(3), 2)
+    >>> [(a.name, a.text) for a in report.arguments]
+    [('x', 'f64[3]'), ('n', 'int')]
     """
 
     name: str

@@ -26,7 +26,26 @@ MANY_PATHS = 16
 
 
 class RetraceWarning(UserWarning):
-    """Warns that a function is traced repeatedly, for each value of an argument or each outcome of a branch."""
+    """Warn that a function is traced repeatedly, for each value of an argument or each outcome of a branch.
+
+    The message names the argument or the line, and what to write instead.
+
+    See Also
+    --------
+    jit : Its options ``guards`` and ``dynamic``.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> f = pb.jit(lambda x, n: np.sum(x[:n]))
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("ignore")
+    ...     warnings.simplefilter("always", pb.RetraceWarning)
+    ...     for n in range(20):
+    ...         _ = f(np.ones(20), n)
+    >>> [w.category.__name__ for w in caught]
+    ['RetraceWarning']
+    """
 
 
 class Paths:

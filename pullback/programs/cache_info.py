@@ -10,11 +10,39 @@ from pullback.runtime.process import counters
 
 @dataclass(frozen=True, kw_only=True)
 class CacheInfo:
-    """Counts of this process, or of the programs of one function in it.
+    """Hold the counts of what was compiled, in this process or for the programs of one function in it.
 
-    Every kernel that a program needed is one hit (in memory), disk hit (in the cache folder) or compile. A template is a
-    program for all shapes: built by running every pass, loaded from the cache folder without running any, or instantiated by a
-    trace that differs only in shapes. ``seconds``: the time of each stage, which comparisons ignore.
+    Every kernel that a program needed is one hit, disk hit or compile. A template is a program for all shapes.
+
+    Attributes
+    ----------
+    hits : int
+        Kernels that were in memory.
+    disk_hits : int
+        Kernels read from the cache folder.
+    compiles : int
+        Kernels compiled.
+    templates_built : int
+        Templates built by running every pass.
+    templates_loaded : int
+        Templates loaded from the cache folder, without running any pass.
+    templates_instantiated : int
+        Templates instantiated by a trace that differs only in shapes.
+    seconds : mapping of str to float
+        The time of each stage in seconds; comparisons ignore it.
+
+    See Also
+    --------
+    cache_info : The counts of this process.
+
+    Examples
+    --------
+    >>> f = pb.jit(lambda x: np.sum(x * x))
+    >>> f(np.ones(3)), f(np.ones(4))
+    (np.float64(3.0), np.float64(4.0))
+    >>> counts = f.cache_info()
+    >>> counts.templates_built + counts.templates_loaded + counts.templates_instantiated
+    2
     """
 
     hits: int
@@ -42,5 +70,23 @@ class CacheInfo:
 
 
 def cache_info() -> CacheInfo:
-    """Return the counts of kernels and templates of this process so far. For those of one function use ``f.cache_info()``."""
+    """Return the counts of kernels and templates of this process so far.
+
+    Returns
+    -------
+    CacheInfo
+        The counts. Those of one function are returned by its method ``f.cache_info()``.
+
+    See Also
+    --------
+    CacheInfo : The fields.
+
+    Examples
+    --------
+    >>> before = pb.cache_info()
+    >>> pb.jit(lambda x: x + 1)(np.ones(3))
+    array([2., 2., 2.])
+    >>> pb.cache_info() == before
+    False
+    """
     return CacheInfo.of(counters.snapshot())

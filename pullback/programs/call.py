@@ -18,13 +18,43 @@ from pullback.tracer import Parameters, Signature, Trace
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Call:
-    """A call that may never be made.
+    """Describe a call that may never be made; reports are made from it.
 
-    ``retrace`` traces it, which runs the Python function once and stores nothing (``as_written``: see ``trace``); ``make``
-    performs it, as the user would; ``entries`` are the compiled programs of the function by signature, ``variants`` those that
-    may serve the call, and ``path`` returns the path of an entry's calls (see ``Explanation``). ``donated``: the structures of
-    donated arguments, each with the index of its first leaf. ``requested_device``: the device of the function, None for the
-    device of its arguments. ``kind``: the traces with symbolic sizes of calls like it, None if sizes are concrete.
+    Attributes
+    ----------
+    title : str
+        The function with its transforms.
+    requested_device : str or None
+        The device of the function, None for the device of its arguments.
+    parameters : Parameters
+        The parameters of the function.
+    signature : Signature
+        The types of the arguments, and the values of the static ones.
+    retrace : callable
+        Traces the call, which runs the Python function once and stores nothing.
+    make : callable
+        Performs the call, as the user would.
+    entries : mapping
+        The compiled programs of the function by signature.
+    variants : sequence
+        The programs that may serve the call.
+    path : callable
+        Returns the path of the calls of a program, as in `Explanation`.
+    donated : tuple
+        The structures of donated arguments, each with the index of its first leaf.
+    kind : Kind or None
+        The traces with symbolic sizes of calls like it, None if sizes are concrete.
+
+    See Also
+    --------
+    Report : What is made from it.
+
+    Examples
+    --------
+    >>> f = pb.jit(lambda x: x + 1)
+    >>> call = f.examine((np.ones(3),), {})
+    >>> isinstance(call, pb.inspection.Call)
+    True
     """
 
     title: str

@@ -14,8 +14,27 @@ from pullback.runtime.program import launcher
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """The compilation of a program: ``arguments`` of the traced call, ``counts`` of kernels and templates, ``seconds`` of each
-    stage."""
+    """Hold the compilation of a program.
+
+    Attributes
+    ----------
+    arguments : tuple of ArgumentType
+        The arguments of the traced call.
+    counts : CacheInfo
+        The counts of kernels and templates.
+    seconds : mapping of str to float
+        The seconds of each stage.
+
+    See Also
+    --------
+    pullback.cache_info : The counts of the process.
+
+    Examples
+    --------
+    >>> record = pb.inspection.Record(arguments=(), counts=pb.jit(np.sum).cache_info(), seconds={"llvm": 0.02})
+    >>> record.counts.compiles
+    0
+    """
 
     arguments: tuple[ArgumentType, ...]
     counts: CacheInfo

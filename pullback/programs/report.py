@@ -18,7 +18,28 @@ MOST_OF_A_CELL = 36
 
 
 class Report:
-    """A report on one call. ``str`` is its text, as the command line prints it; ``headline`` its first line."""
+    """Hold a report on one call; ``str`` is its text, as the command line prints it.
+
+    Attributes
+    ----------
+    headline : str
+        The first line of the text.
+
+    See Also
+    --------
+    Cost : Work and memory traffic.
+    Explanation : Why a call is compiled.
+    Memory : Memory of a call.
+    Profile : Time of a call.
+    Residuals : What a gradient keeps.
+    Stages : The text of each stage.
+
+    Examples
+    --------
+    >>> report = pb.jit(lambda x: x + 1).memory(np.ones(1000))
+    >>> isinstance(report, pb.inspection.Report), str(report).startswith(report.headline)
+    (True, True)
+    """
 
     __slots__ = ()
 

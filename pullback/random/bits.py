@@ -102,10 +102,42 @@ def static_shape(shape: Any) -> Shape:
 
 @drawing("shape", "dtype")
 def bits(key: Any, shape: Any = (), dtype: Any = np.uint64) -> Any:
-    """Draw random bits: uint64 as ``numpy.random.Philox(key=key).random_raw`` returns them, or their 32-bit halves, low half
-    first, as uint32; uint16 and uint8 are the high bits of those halves.
+    """Draw random bits.
 
-    Raises TypeError for another dtype.
+    As uint64 they are what ``numpy.random.Philox(key=key).random_raw`` returns, as uint32 the 32-bit halves of those, low half
+    first; uint16 and uint8 are the high bits of those halves.
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`. Draw once from each.
+    shape : int or tuple of int, optional
+        The shape of the result; () by default.
+    dtype : dtype_like, optional
+        By default uint64; uint32, uint16 and uint8 are the others.
+
+    Returns
+    -------
+    array of unsigned integers, of shape ``shape``
+        The bits.
+
+    Raises
+    ------
+    TypeError
+        For another dtype.
+    ValueError
+        For a negative extent.
+
+    See Also
+    --------
+    uniform : Floats from such bits.
+
+    Examples
+    --------
+    >>> pb.random.bits(pb.random.key(0), 2)
+    array([ 213000021201967259, 4455796210202625458], dtype=uint64)
+    >>> np.random.Philox(key=0).random_raw(2)
+    array([ 213000021201967259, 4455796210202625458], dtype=uint64)
     """
     kind, extents = np.dtype(dtype), static_shape(shape)
     count = math.prod(extents)
@@ -121,9 +153,46 @@ def bits(key: Any, shape: Any = (), dtype: Any = np.uint64) -> Any:
 
 @drawing("shape", "dtype")
 def uniform(key: Any, shape: Any = None, dtype: Any = np.float64, minval: Any = 0.0, maxval: Any = 1.0) -> Any:
-    """Draw uniform numbers in [minval, maxval), by default in the shape of the bounds.
+    """Draw uniform numbers in [minval, maxval).
 
     Between 0 and 1 they are, to the last bit, ``np.random.Generator(np.random.Philox(key=key)).random(shape, dtype)``.
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`. Draw once from each.
+    shape : int or tuple of int, optional
+        The shape of the result, to which the bounds broadcast; by default their common shape.
+    dtype : dtype_like, optional
+        By default float64; float32, float16 and bfloat16 are the others.
+    minval : float or array, optional
+        The lower bound; 0 by default.
+    maxval : float or array, optional
+        The upper bound; 1 by default.
+
+    Returns
+    -------
+    array of floats, of shape ``shape``
+        The draws.
+
+    Raises
+    ------
+    TypeError
+        For a key that is not uint64[2], and for a dtype that is not one of these.
+    ValueError
+        For parameters that do not broadcast to ``shape``.
+
+    See Also
+    --------
+    normal : The normal distribution.
+    integers : Uniform integers.
+
+    Examples
+    --------
+    >>> pb.random.uniform(pb.random.key(3), 3)
+    array([0.93428202, 0.07916148, 0.38282799])
+    >>> np.random.Generator(np.random.Philox(key=3)).random(3)
+    array([0.93428202, 0.07916148, 0.38282799])
     """
     if _is(minval, 0.0) and _is(maxval, 1.0):
         return unit_uniform(key, static_shape(() if shape is None else shape), float_dtype(dtype))

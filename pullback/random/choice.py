@@ -19,12 +19,45 @@ from pullback.tracer.functions.numpy.searchsorted import count_before
 
 
 def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = np.int64) -> Any:
-    """Draw integers in [minval, maxval): the integer part of (maxval - minval) * u with u of 128 bits, words 2i and 2i + 1 of
-    the key's stream for element i, so that the relative error of each probability is at most 2**-64. Bounds are integers or
-    arrays of integers.
+    """Draw integers in [minval, maxval).
 
-    Raises ValueError if maxval is not above minval or a bound is outside the dtype, and TypeError for a dtype or bounds that
-    are not integers.
+    They are the integer part of ``(maxval - minval) * u`` with u of 128 bits, words 2i and 2i + 1 of the key's stream for element
+    i, so that the relative error of each probability is at most 2**-64.
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`. Draw once from each.
+    shape : int or tuple of int
+        The shape of the result.
+    minval : int or array of integers
+        The lower bound.
+    maxval : int or array of integers
+        The upper bound, which is excluded.
+    dtype : dtype_like, optional
+        An integer dtype; int64 by default.
+
+    Returns
+    -------
+    array of integers, of shape ``shape``
+        The draws.
+
+    Raises
+    ------
+    ValueError
+        If ``maxval`` is not above ``minval``, or a bound is outside the dtype.
+    TypeError
+        For a dtype or bounds that are not integers.
+
+    See Also
+    --------
+    uniform : Floats.
+    bits : All bits of a word.
+
+    Examples
+    --------
+    >>> pb.random.integers(pb.random.key(0), 6, 1, 7)
+    array([1, 1, 4, 6, 2, 5])
     """
     kind = np.dtype(dtype)
     if kind.kind not in "iu":
@@ -85,7 +118,38 @@ def _spread(key: Any, shape: Any, start: Any, span: Any, kind: np.dtype[Any]) ->
 
 @drawing("shape")
 def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Any:
-    """Draw bools that are True with probability ``p``."""
+    """Draw bools that are True with a probability.
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`. Draw once from each.
+    p : float or array, optional
+        The probability; 0.5 by default.
+    shape : int or tuple of int, optional
+        The shape of the result, to which the parameters broadcast; by default their common shape.
+
+    Returns
+    -------
+    array of bool, of shape ``shape``
+        The draws.
+
+    Raises
+    ------
+    TypeError
+        For a key that is not uint64[2].
+    ValueError
+        For parameters that do not broadcast to ``shape``.
+
+    See Also
+    --------
+    binomial : The number of successes.
+
+    Examples
+    --------
+    >>> pb.random.bernoulli(pb.random.key(0), 0.3, 5)
+    array([ True,  True,  True, False, False])
+    """
     chance = cast(as_traced(p), np.float64)
     extents = result_shape(shape, chance)
     return as_traced(unit_uniform(key, extents, np.dtype(np.float64)) < broadcast_to(chance, extents))
@@ -93,7 +157,38 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Any:
 
 @drawing("shape", "dtype")
 def rademacher(key: Any, shape: Any = (), dtype: Any = np.int64) -> Any:
-    """Draw 1 or -1 with equal probability."""
+    """Draw 1 or -1 with equal probability.
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`. Draw once from each.
+    shape : int or tuple of int, optional
+        The shape of the result; () by default.
+    dtype : dtype_like, optional
+        A dtype of numbers; int64 by default.
+
+    Returns
+    -------
+    array of integers, of shape ``shape``
+        The draws.
+
+    Raises
+    ------
+    TypeError
+        For a key that is not uint64[2].
+    ValueError
+        For a negative extent.
+
+    See Also
+    --------
+    bernoulli : True or False.
+
+    Examples
+    --------
+    >>> pb.random.rademacher(pb.random.key(0), 5)
+    array([ 1,  1,  1, -1, -1])
+    """
     extents = static_shape(shape)
     is_up = unit_uniform(key, extents, np.dtype(np.float64)) < 0.5
     return cast(xp.where(is_up, 1, -1), dtype)
@@ -101,9 +196,39 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = np.int64) -> Any:
 
 @drawing("axis", "independent")
 def permutation(key: Any, x: Any, axis: Any = 0, independent: bool = False) -> Any:
-    """Return an array with its slices along an axis in random order, or the integers below ``x`` in random order.
+    """Return an array with its slices along an axis in random order, or the integers below a number in random order.
 
-    With ``independent`` each line along the axis has an order of its own. The order sorts 64 random bits for each position.
+    The order sorts 64 random bits for each position.
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`. Draw once from each.
+    x : int or array
+        The array, or the number of integers.
+    axis : int, optional
+        The axis of the slices.
+    independent : bool, optional
+        Give each line along the axis an order of its own.
+
+    Returns
+    -------
+    array
+        The slices, in the shape and dtype of ``x``.
+
+    Raises
+    ------
+    TypeError
+        For a key that is not uint64[2].
+
+    See Also
+    --------
+    choice : Some of the slices.
+
+    Examples
+    --------
+    >>> pb.random.permutation(pb.random.key(0), 6)
+    array([0, 2, 1, 5, 4, 3])
     """
     a = as_traced(x)
     if not a.ndim:
@@ -123,11 +248,45 @@ def _order(key: Any, count: int) -> Any:
 
 @drawing("shape", "replace", "axis")
 def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: Any = 0) -> Any:
-    """Draw slices of ``a`` along an axis, or integers below ``a``.
+    """Draw slices of an array along an axis, or integers below a number.
 
-    With replacement, and if probabilities ``p`` are passed, the draws are those of ``np.random.Generator.choice``; without
-    replacement they are the first ones of a random order (by Gumbel keys, if there is a ``p``). Raises ValueError if there are
-    not enough slices, and for a ``p`` that does not fit.
+    With replacement, and if probabilities are passed, the draws are those of ``np.random.Generator.choice``; without replacement
+    they are the first ones of a random order (by Gumbel keys, if there are probabilities).
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`. Draw once from each.
+    a : int or array
+        The array, or the number of integers.
+    shape : int or tuple of int, optional
+        The shape of the draws; () by default.
+    replace : bool, optional
+        Whether a slice may be drawn more than once.
+    p : array of floats, shape (n,), optional
+        The probability of each slice; equal by default.
+    axis : int, optional
+        The axis of the slices.
+
+    Returns
+    -------
+    array
+        The slices, in place of the axis with the axes of ``shape``.
+
+    Raises
+    ------
+    ValueError
+        If there are not enough slices, and for a ``p`` that does not fit.
+
+    See Also
+    --------
+    permutation : All slices in random order.
+    categorical : By log-probabilities.
+
+    Examples
+    --------
+    >>> pb.random.choice(pb.random.key(0), 10, 4, replace=False)
+    array([0, 2, 9, 1])
     """
     values = as_traced(a)
     at = axis_of(axis, values.ndim) if values.ndim else 0
@@ -162,8 +321,37 @@ def _by_gumbel(key: Any, chances: Any, size: int) -> Any:
 def categorical(key: Any, logits: Any, axis: Any = -1, shape: Any = None) -> Any:
     """Draw indices along an axis of unnormalised log-probabilities, by the maximum of their sums with Gumbel variables.
 
-    ``shape``: the shape of the result, to which the shape of ``logits`` without the axis broadcasts. Raises ValueError if it
-    does not.
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`. Draw once from each.
+    logits : array of floats
+        The log-probabilities, up to a constant.
+    axis : int, optional
+        The axis of the categories; the last by default.
+    shape : int or tuple of int, optional
+        The shape of the result, to which the shape of ``logits`` without the axis broadcasts; by default that shape.
+
+    Returns
+    -------
+    array of int64, of shape ``shape``
+        The indices.
+
+    Raises
+    ------
+    TypeError
+        For a key that is not uint64[2].
+    ValueError
+        For ``logits`` that do not broadcast to ``shape``.
+
+    See Also
+    --------
+    choice : Draws slices of an array.
+
+    Examples
+    --------
+    >>> pb.random.categorical(pb.random.key(0), np.log([0.1, 0.2, 0.7]), shape=6)
+    array([2, 2, 1, 1, 2, 2])
     """
     scores = as_traced(logits)
     scores = cast(scores, scores.dtype if scores.dtype.kind == "f" else np.float64)

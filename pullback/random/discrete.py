@@ -52,8 +52,40 @@ def _inverse(u: Any, first: Any, ratio: Any) -> Any:
 
 @drawing("shape", "dtype")
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = np.int64) -> Any:
-    """Draw the number of trials up to the first success, at least 1 and at most 2**63 - 1024. Raises ValueError unless 0 < p
-    <= 1."""
+    """Draw the number of trials up to the first success.
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`. Draw once from each.
+    p : float or array
+        The probability of a success.
+    shape : int or tuple of int, optional
+        The shape of the result, to which the parameters broadcast; by default their common shape.
+    dtype : dtype_like, optional
+        A dtype of numbers; int64 by default.
+
+    Returns
+    -------
+    array of integers, of shape ``shape``
+        The draws, at least 1 and at most 2**63 - 1024.
+
+    Raises
+    ------
+    ValueError
+        Unless 0 < p <= 1.
+    TypeError
+        For a dtype that is not of numbers.
+
+    See Also
+    --------
+    binomial : The number of successes.
+
+    Examples
+    --------
+    >>> pb.random.geometric(pb.random.key(0), 0.3, 5)
+    array([1, 1, 1, 3, 2])
+    """
     extents, _, (chance,) = parameters(shape, DOUBLE, p)
     _require((chance > 0.0) & (chance <= 1.0), "p <= 0, p > 1 or p contains NaNs")
     count = xp.floor(logs(key, extents, DOUBLE)[1] / xp.log1p(-chance)) + 1.0
@@ -62,10 +94,42 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = np.int64) -> Any
 
 @drawing("shape", "dtype")
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = np.int64) -> Any:
-    """Draw from the Poisson distribution of mean ``lam``: below 10 by summing probabilities, above by Hörmann's PTRS (The
-    transformed rejection method for generating Poisson random variables, 1993).
+    """Draw from the Poisson distribution.
 
-    Raises ValueError for a mean that is negative, NaN or above 2**62.
+    For a mean below 10 probabilities are summed; above, the method is Hörmann's PTRS (The transformed rejection method for
+    generating Poisson random variables, 1993).
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`. Draw once from each.
+    lam : float or array
+        The mean.
+    shape : int or tuple of int, optional
+        The shape of the result, to which the parameters broadcast; by default their common shape.
+    dtype : dtype_like, optional
+        A dtype of numbers; int64 by default.
+
+    Returns
+    -------
+    array of integers, of shape ``shape``
+        The draws.
+
+    Raises
+    ------
+    ValueError
+        For a mean that is negative, NaN or above 2**62.
+    TypeError
+        For a dtype that is not of numbers.
+
+    See Also
+    --------
+    binomial : Of a fixed number of trials.
+
+    Examples
+    --------
+    >>> pb.random.poisson(pb.random.key(0), 4.0, 5)
+    array([2, 8, 5, 5, 3])
     """
     extents, _, (mean,) = parameters(shape, DOUBLE, lam)
     _require((mean >= 0.0) & (mean <= 2.0**62), "lam < 0, lam > 2**62 or lam is NaN")
@@ -149,10 +213,45 @@ def standard_binomial(key: Any, n: Any, p: Any) -> Any:
 
 @drawing("shape", "dtype")
 def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = np.int64) -> Any:
-    """Draw the number of successes among ``n`` trials: by summing probabilities where n * min(p, 1 - p) is below 10, otherwise
-    by Hörmann's BTRS (The generation of binomial random variates, 1993).
+    """Draw the number of successes among trials.
 
-    Raises ValueError for negative ``n`` and for ``p`` outside [0, 1].
+    Where n * min(p, 1 - p) is below 10 probabilities are summed; otherwise the method is Hörmann's BTRS (The generation of
+    binomial random variates, 1993).
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`. Draw once from each.
+    n : int or array
+        The number of trials.
+    p : float or array
+        The probability of a success.
+    shape : int or tuple of int, optional
+        The shape of the result, to which the parameters broadcast; by default their common shape.
+    dtype : dtype_like, optional
+        A dtype of numbers; int64 by default.
+
+    Returns
+    -------
+    array of integers, of shape ``shape``
+        The draws.
+
+    Raises
+    ------
+    ValueError
+        For negative ``n`` and for ``p`` outside [0, 1].
+    TypeError
+        For a dtype that is not of numbers.
+
+    See Also
+    --------
+    bernoulli : One trial.
+    multinomial : Several categories.
+
+    Examples
+    --------
+    >>> pb.random.binomial(pb.random.key(0), 10, 0.3, 5)
+    array([1, 6, 4, 4, 2])
     """
     _, _, (count, chance) = parameters(shape, DOUBLE, n, p)
     return _as_count(standard_binomial(key, count, chance), dtype)
@@ -160,9 +259,41 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = np.int64)
 
 @drawing("shape", "dtype")
 def multinomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = np.int64) -> Any:
-    """Draw the counts of ``n`` draws by category, with probabilities ``p`` along its last axis; of shape (*shape, len(p)).
+    r"""Draw the counts of several draws by category.
 
-    Each count is a binomial draw of what the counts before it left. Raises ValueError as ``binomial`` does.
+    Each count is a binomial draw of what the counts before it left.
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`. Draw once from each.
+    n : int or array
+        The number of draws.
+    p : array of floats, shape (..., k)
+        The probabilities of the categories.
+    shape : int or tuple of int, optional
+        The shape of the result, to which the parameters broadcast; by default their common shape.
+    dtype : dtype_like, optional
+        A dtype of numbers; int64 by default.
+
+    Returns
+    -------
+    array of integers, of shape (\*shape, k)
+        The counts.
+
+    Raises
+    ------
+    ValueError
+        As for `binomial`, and for a ``p`` without axes.
+
+    See Also
+    --------
+    binomial : Two categories.
+
+    Examples
+    --------
+    >>> pb.random.multinomial(pb.random.key(0), 10, np.array([0.2, 0.3, 0.5]))
+    array([4, 2, 4])
     """
     chances = cast(as_traced(p), np.float64)
     if not chances.ndim:

@@ -83,36 +83,209 @@ def _loggamma(key: Any, shape: Any, *values: Any) -> list[Any]:
 
 @drawing("shape", "dtype")
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = np.float64) -> Any:
-    """Draw the logarithm of a gamma variable of shape ``a`` and scale 1, even where the variable itself is too small for a
-    float. NaN for negative ``a``."""
+    """Draw the logarithm of a gamma variable of scale 1.
+
+    It is right even where the variable itself is too small for a float.
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`. Draw once from each.
+    a : float or array
+        The shape of the density; the draw is NaN where it is negative.
+    shape : int or tuple of int, optional
+        The shape of the result, to which the parameters broadcast; by default their common shape.
+    dtype : dtype_like, optional
+        By default float64; float32, float16 and bfloat16 are the others.
+
+    Returns
+    -------
+    array of floats, of shape ``shape``
+        The draws.
+
+    Raises
+    ------
+    TypeError
+        For a key that is not uint64[2], and for a dtype that is not one of these.
+    ValueError
+        For parameters that do not broadcast to ``shape``.
+
+    See Also
+    --------
+    gamma : The gamma distribution.
+
+    Examples
+    --------
+    >>> pb.random.loggamma(pb.random.key(0), 1e-3, 3)
+    array([-850.2310362 , -146.15924041, -240.51152295])
+    """
     (logarithm,) = _loggamma(key, shape, a)
     return cast(logarithm, float_dtype(dtype))
 
 
 @drawing("shape", "dtype")
 def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = np.float64) -> Any:
-    """Draw from the gamma distribution of shape ``a`` and scale 1. NaN for negative ``a``."""
+    """Draw from the gamma distribution of scale 1.
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`. Draw once from each.
+    a : float or array
+        The shape of the density; the draw is NaN where it is negative.
+    shape : int or tuple of int, optional
+        The shape of the result, to which the parameters broadcast; by default their common shape.
+    dtype : dtype_like, optional
+        By default float64; float32, float16 and bfloat16 are the others.
+
+    Returns
+    -------
+    array of floats, of shape ``shape``
+        The draws.
+
+    Raises
+    ------
+    TypeError
+        For a key that is not uint64[2], and for a dtype that is not one of these.
+    ValueError
+        For parameters that do not broadcast to ``shape``.
+
+    See Also
+    --------
+    loggamma : Its logarithm.
+    chisquare : Twice a gamma variable.
+    beta : A ratio of gamma variables.
+
+    Examples
+    --------
+    >>> pb.random.gamma(pb.random.key(0), 2.0, 3)
+    array([1.07392384, 1.3318473 , 2.27707077])
+    """
     (logarithm,) = _loggamma(key, shape, a)
     return cast(xp.exp(logarithm), float_dtype(dtype))
 
 
 @drawing("shape", "dtype")
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = np.float64) -> Any:
-    """Draw from the chi-square distribution with ``df`` degrees of freedom: twice a gamma variable of shape df / 2."""
+    """Draw from the chi-square distribution: twice a gamma variable of shape ``df / 2``.
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`. Draw once from each.
+    df : float or array
+        The degrees of freedom.
+    shape : int or tuple of int, optional
+        The shape of the result, to which the parameters broadcast; by default their common shape.
+    dtype : dtype_like, optional
+        By default float64; float32, float16 and bfloat16 are the others.
+
+    Returns
+    -------
+    array of floats, of shape ``shape``
+        The draws.
+
+    Raises
+    ------
+    TypeError
+        For a key that is not uint64[2], and for a dtype that is not one of these.
+    ValueError
+        For parameters that do not broadcast to ``shape``.
+
+    See Also
+    --------
+    gamma : The gamma distribution.
+
+    Examples
+    --------
+    >>> pb.random.chisquare(pb.random.key(0), 4.0, 3)
+    array([2.14784769, 2.66369459, 4.55414155])
+    """
     (logarithm,) = _loggamma(key, shape, 0.5 * as_traced(df))
     return cast(2.0 * xp.exp(logarithm), float_dtype(dtype))
 
 
 @drawing("shape", "dtype")
 def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = np.float64) -> Any:
-    """Draw from the beta distribution: x / (x + y) of gamma variables x and y of shapes ``a`` and ``b``."""
+    """Draw from the beta distribution: ``x / (x + y)`` of gamma variables x and y of shapes ``a`` and ``b``.
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`. Draw once from each.
+    a : float or array
+        The first shape.
+    b : float or array
+        The second shape.
+    shape : int or tuple of int, optional
+        The shape of the result, to which the parameters broadcast; by default their common shape.
+    dtype : dtype_like, optional
+        By default float64; float32, float16 and bfloat16 are the others.
+
+    Returns
+    -------
+    array of floats, of shape ``shape``
+        The draws.
+
+    Raises
+    ------
+    TypeError
+        For a key that is not uint64[2], and for a dtype that is not one of these.
+    ValueError
+        For parameters that do not broadcast to ``shape``.
+
+    See Also
+    --------
+    gamma : The gamma distribution.
+    dirichlet : Of several components.
+
+    Examples
+    --------
+    >>> pb.random.beta(pb.random.key(0), 2.0, 3.0, 3)
+    array([0.30626281, 0.78812014, 0.40204484])
+    """
     x, y = _loggamma(key, shape, a, b)
     return cast(expit(x - y), float_dtype(dtype))
 
 
 @drawing("shape", "dtype")
 def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = np.float64) -> Any:
-    """Draw from the F distribution: the ratio of two chi-square variables, each divided by its degrees of freedom."""
+    """Draw from the F distribution: the ratio of two chi-square variables, each divided by its degrees of freedom.
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`. Draw once from each.
+    dfnum : float or array
+        The degrees of freedom of the numerator.
+    dfden : float or array
+        The degrees of freedom of the denominator.
+    shape : int or tuple of int, optional
+        The shape of the result, to which the parameters broadcast; by default their common shape.
+    dtype : dtype_like, optional
+        By default float64; float32, float16 and bfloat16 are the others.
+
+    Returns
+    -------
+    array of floats, of shape ``shape``
+        The draws.
+
+    Raises
+    ------
+    TypeError
+        For a key that is not uint64[2], and for a dtype that is not one of these.
+    ValueError
+        For parameters that do not broadcast to ``shape``.
+
+    See Also
+    --------
+    chisquare : The chi-square distribution.
+
+    Examples
+    --------
+    >>> pb.random.f(pb.random.key(0), 3.0, 8.0, 3)
+    array([0.62686391, 5.27519797, 0.96966897])
+    """
     _, _, (above, below) = parameters(shape, DOUBLE, dfnum, dfden)
     x, y = _loggamma(key, None, 0.5 * above, 0.5 * below)
     return cast(xp.exp(x - y) * (below / above), float_dtype(dtype))
@@ -120,8 +293,43 @@ def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = np.float
 
 @drawing("shape", "dtype")
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = np.float64) -> Any:
-    """Draw from Student's t distribution: a normal variable over the root of a chi-square variable divided by its degrees of
-    freedom."""
+    """Draw from Student's t distribution.
+
+    It is a normal variable over the root of a chi-square variable divided by its degrees of freedom.
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`. Draw once from each.
+    df : float or array
+        The degrees of freedom.
+    shape : int or tuple of int, optional
+        The shape of the result, to which the parameters broadcast; by default their common shape.
+    dtype : dtype_like, optional
+        By default float64; float32, float16 and bfloat16 are the others.
+
+    Returns
+    -------
+    array of floats, of shape ``shape``
+        The draws.
+
+    Raises
+    ------
+    TypeError
+        For a key that is not uint64[2], and for a dtype that is not one of these.
+    ValueError
+        For parameters that do not broadcast to ``shape``.
+
+    See Also
+    --------
+    normal : The normal distribution.
+    chisquare : The chi-square distribution.
+
+    Examples
+    --------
+    >>> pb.random.t(pb.random.key(0), 4.0, 3)
+    array([-1.16212535,  3.4773226 ,  0.39501845])
+    """
     _, _, (degrees,) = parameters(shape, DOUBLE, df)
     z = standard_normal(fold_in(key, 0), degrees.shape, DOUBLE)
     (half,) = _loggamma(fold_in(key, 1), None, 0.5 * degrees)
@@ -130,7 +338,41 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = np.float64) -> Any:
 
 @drawing("shape", "dtype")
 def generalized_normal(key: Any, p: Any, shape: Any = None, dtype: Any = np.float64) -> Any:
-    """Draw from the generalized normal distribution, with a density proportional to exp(-abs(x)**p)."""
+    """Draw from the generalized normal distribution, with a density proportional to ``exp(-abs(x)**p)``.
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`. Draw once from each.
+    p : float or array
+        The exponent, positive.
+    shape : int or tuple of int, optional
+        The shape of the result, to which the parameters broadcast; by default their common shape.
+    dtype : dtype_like, optional
+        By default float64; float32, float16 and bfloat16 are the others.
+
+    Returns
+    -------
+    array of floats, of shape ``shape``
+        The draws.
+
+    Raises
+    ------
+    TypeError
+        For a key that is not uint64[2], and for a dtype that is not one of these.
+    ValueError
+        For parameters that do not broadcast to ``shape``.
+
+    See Also
+    --------
+    normal : The normal distribution.
+    laplace : The case of exponent 1.
+
+    Examples
+    --------
+    >>> pb.random.generalized_normal(pb.random.key(0), 3.0, 3)
+    array([-0.8842623 ,  0.5391767 ,  0.65498677])
+    """
     _, _, (power,) = parameters(shape, DOUBLE, p)
     return cast(standard_generalized_normal(key, power), float_dtype(dtype))
 
@@ -143,10 +385,40 @@ def standard_generalized_normal(key: Any, power: Any) -> Any:
 
 @drawing("shape", "dtype")
 def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = np.float64) -> Any:
-    """Draw from the Dirichlet distribution: normalised gamma variables along the last axis of ``alpha``; the result has shape
-    (*shape, n).
+    r"""Draw from the Dirichlet distribution: normalised gamma variables along the last axis.
 
-    Raises ValueError for an ``alpha`` without axes.
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`. Draw once from each.
+    alpha : array of floats, shape (..., n)
+        The parameters, one for each component.
+    shape : int or tuple of int, optional
+        The shape of the result, to which the parameters broadcast; by default their common shape.
+    dtype : dtype_like, optional
+        By default float64; float32, float16 and bfloat16 are the others.
+
+    Returns
+    -------
+    array of floats, of shape (\*shape, n)
+        The draws; their last axis adds up to 1.
+
+    Raises
+    ------
+    TypeError
+        For a key that is not uint64[2], and for a dtype that is not one of these.
+    ValueError
+        For parameters that do not broadcast to ``shape``.
+
+    See Also
+    --------
+    beta : Of two components.
+
+    Examples
+    --------
+    >>> pb.random.dirichlet(pb.random.key(0), np.array([1.0, 2.0, 3.0]), 2)
+    array([[0.06342346, 0.2624034 , 0.67417315],
+           [0.07942399, 0.22629761, 0.6942784 ]])
     """
     shapes = cast(as_traced(alpha), np.float64)
     if not shapes.ndim:

@@ -53,11 +53,34 @@ def _hashable(value: Any) -> Any:
 
 
 def key(seed: Any) -> Any:
-    """Return the key of ``numpy.random.Philox(key=seed)``: uint64[2], the low word first. ``seed``: an integer of at most 128
-    bits.
+    """Return the key of a seed, which is the key of ``numpy.random.Philox(key=seed)``.
 
-    A seed that is a traced argument has 64 bits. Raises ValueError for a negative seed, as NumPy does, and TypeError for one
-    that is not an integer.
+    Parameters
+    ----------
+    seed : int
+        An integer of at most 128 bits; a traced argument has 64 bits.
+
+    Returns
+    -------
+    array of uint64, shape (2,)
+        The key, the low word first.
+
+    Raises
+    ------
+    ValueError
+        For a negative seed, as NumPy does.
+    TypeError
+        For a seed that is not an integer.
+
+    See Also
+    --------
+    split : New keys from a key.
+    fold_in : A new key from a key and an integer.
+
+    Examples
+    --------
+    >>> pb.random.key(3)
+    array([3, 0], dtype=uint64)
     """
     message = "key must be positive and less than 2**128."
     if not isinstance(seed, TracedArray):
@@ -90,8 +113,35 @@ def block(key: Any, *counter: Any, words: tuple[int, ...]) -> list[Any]:
 
 @drawing("num")
 def split(key: Any, num: Any = 2) -> Any:
-    """Return new keys, uint64[num, 2], or of shape (*num, 2): the first two words of the blocks at counters (i, 0, 0, 1) of
-    ``key``."""
+    r"""Return new keys from a key.
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`.
+    num : int or tuple of int, optional
+        The number of keys, or the shape of an array of keys; 2 by default.
+
+    Returns
+    -------
+    array of uint64, of shape (num, 2) or (\*num, 2)
+        The first two words of the blocks at counters (i, 0, 0, 1) of ``key``.
+
+    Raises
+    ------
+    TypeError
+        For a key that is not uint64[2].
+
+    See Also
+    --------
+    fold_in : One new key for an integer.
+
+    Examples
+    --------
+    >>> first, second = pb.random.split(pb.random.key(0))
+    >>> pb.random.normal(first), pb.random.normal(second)
+    (np.float64(2.03602992065122), np.float64(0.3176417653379285))
+    """
     shape = shape_of(num)
     count = math.prod(shape)
     columns = block(key, positions((count,), 0, np.uint64), 0, 0, SPLIT, words=(0, 1))
@@ -100,7 +150,34 @@ def split(key: Any, num: Any = 2) -> Any:
 
 @drawing()
 def fold_in(key: Any, data: Any) -> Any:
-    """Return a new key for an integer: the first two words of the block at counter (data, 0, 0, 2) of ``key``."""
+    """Return a new key for a key and an integer.
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`.
+    data : int
+        The integer, such as the index of a step.
+
+    Returns
+    -------
+    array of uint64, shape (2,)
+        The first two words of the block at counter (data, 0, 0, 2) of ``key``.
+
+    Raises
+    ------
+    TypeError
+        For a key that is not uint64[2], and for ``data`` that is not an integer.
+
+    See Also
+    --------
+    split : Several new keys.
+
+    Examples
+    --------
+    >>> pb.random.fold_in(pb.random.key(0), 7)
+    array([13713640956198306573,   264095076943684512], dtype=uint64)
+    """
     integer = as_traced(data)
     if integer.ndim or integer.dtype.kind not in "iub":
         raise TypeError("the data of pb.random.fold_in is an integer")
@@ -108,17 +185,93 @@ def fold_in(key: Any, data: Any) -> Any:
 
 
 def clone(key: Any) -> Any:
-    """Return a copy of the key."""
+    """Return a copy of a key.
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`.
+
+    Returns
+    -------
+    array of uint64, shape (2,)
+        The copy.
+
+    Raises
+    ------
+    TypeError
+        For a key that is not uint64[2].
+
+    See Also
+    --------
+    split : New keys.
+
+    Examples
+    --------
+    >>> pb.random.clone(pb.random.key(3))
+    array([3, 0], dtype=uint64)
+    """
     return wrap_key_data(key)
 
 
 def key_data(key: Any) -> Any:
-    """Return the words of a key, which are the key."""
+    """Return the words of a key, which are the key.
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`.
+
+    Returns
+    -------
+    array of uint64, shape (2,)
+        The words.
+
+    Raises
+    ------
+    TypeError
+        For a key that is not uint64[2].
+
+    See Also
+    --------
+    wrap_key_data : The inverse.
+
+    Examples
+    --------
+    >>> pb.random.key_data(pb.random.key(3))
+    array([3, 0], dtype=uint64)
+    """
     return wrap_key_data(key)
 
 
 def wrap_key_data(key_data: Any) -> Any:
-    """Return the key with these words, uint64[2]. Raises TypeError for anything else."""
+    """Return the key with these words.
+
+    Parameters
+    ----------
+    key_data : array of uint64, shape (2,)
+        The words, the low word first.
+
+    Returns
+    -------
+    array of uint64, shape (2,)
+        The key.
+
+    Raises
+    ------
+    TypeError
+        For anything else.
+
+    See Also
+    --------
+    key_data : The inverse.
+    key : The key of a seed.
+
+    Examples
+    --------
+    >>> pb.random.wrap_key_data(np.array([3, 0], np.uint64))
+    array([3, 0], dtype=uint64)
+    """
     if isinstance(key_data, TracedArray):
         words_of(key_data)
         return key_data.copy()
@@ -129,5 +282,25 @@ def wrap_key_data(key_data: Any) -> Any:
 
 
 def key_impl(key: Any) -> str:
-    """Return the name of the generator, "philox4x64"."""
+    """Return the name of the generator of a key.
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`.
+
+    Returns
+    -------
+    str
+        "philox4x64".
+
+    See Also
+    --------
+    key : The key of a seed.
+
+    Examples
+    --------
+    >>> pb.random.key_impl(pb.random.key(3))
+    'philox4x64'
+    """
     return "philox4x64"

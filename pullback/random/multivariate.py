@@ -17,10 +17,44 @@ from pullback.tracer.arrays.make import as_traced, broadcast_to, cast
 
 @drawing("shape", "dtype")
 def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = np.float64) -> Any:
-    """Draw mean + L @ z with the Cholesky factor L of the covariance; of shape (*shape, n). ``mean`` is (..., n), ``cov``
-    (..., n, n).
+    r"""Draw from the multivariate normal distribution: ``mean + L @ z`` with the Cholesky factor L of the covariance.
 
-    Raises ValueError for shapes that do not fit and LinAlgError for a ``cov`` that is not positive definite.
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`. Draw once from each.
+    mean : array of floats, shape (..., n)
+        The mean.
+    cov : array of floats, shape (..., n, n)
+        The covariance.
+    shape : int or tuple of int, optional
+        The shape of the result, to which the parameters broadcast; by default their common shape.
+    dtype : dtype_like, optional
+        By default float64; float32, float16 and bfloat16 are the others.
+
+    Returns
+    -------
+    array of floats, of shape (\*shape, n)
+        The draws.
+
+    Raises
+    ------
+    TypeError
+        For a key that is not uint64[2], and for a dtype that is not one of these.
+    ValueError
+        For parameters that do not broadcast to ``shape``.
+    numpy.linalg.LinAlgError
+        For a covariance that is not positive definite.
+
+    See Also
+    --------
+    normal : The normal distribution.
+
+    Examples
+    --------
+    >>> pb.random.multivariate_normal(pb.random.key(0), np.zeros(2), np.array([[2.0, 1.0], [1.0, 2.0]]), 2)
+    array([[-3.21292937, -2.46541246],
+           [-1.72389832, -0.66333038]])
     """
     kind = float_dtype(dtype)
     center, spread = (cast(as_traced(v), kind) for v in (mean, cov))
@@ -34,10 +68,44 @@ def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype:
 
 @drawing("n", "shape", "dtype")
 def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = np.float64) -> Any:
-    """Draw orthogonal matrices, uniform by Haar's measure, (*shape, n, n).
+    r"""Draw orthogonal matrices, uniform by Haar's measure.
 
-    They are the Q of the QR factorisation of normal numbers, with the signs that make the diagonal of R positive (Mezzadri,
-    How to generate random matrices from the classical compact groups, 2007).
+    They are the Q of the QR factorisation of normal numbers, with the signs that make the diagonal of R positive (Mezzadri, How
+    to generate random matrices from the classical compact groups, 2007).
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`. Draw once from each.
+    n : int
+        The number of rows and columns.
+    shape : int or tuple of int, optional
+        The shape of the result; () by default.
+    dtype : dtype_like, optional
+        By default float64; float32, float16 and bfloat16 are the others.
+
+    Returns
+    -------
+    array of floats, of shape (\*shape, n, n)
+        The matrices.
+
+    Raises
+    ------
+    TypeError
+        For a key that is not uint64[2], and for a dtype that is not one of these.
+    ValueError
+        For a negative extent.
+
+    See Also
+    --------
+    normal : The normal distribution.
+    ball : Points of a ball.
+
+    Examples
+    --------
+    >>> q = pb.random.orthogonal(pb.random.key(0), 3)
+    >>> np.allclose(q @ q.T, np.eye(3))
+    True
     """
     size = operator.index(n)
     z = standard_normal(key, (*static_shape(shape), size, size), float_dtype(dtype))
@@ -48,8 +116,46 @@ def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = np.float64) -> An
 
 @drawing("d", "shape", "dtype")
 def ball(key: Any, d: int, p: Any = 2.0, shape: Any = (), dtype: Any = np.float64) -> Any:
-    """Draw points uniformly from the unit ball of the p-norm in ``d`` dimensions, (*shape, d) (Barthe et al., A probabilistic
-    approach to the geometry of the l_p^n-ball, 2005)."""
+    r"""Draw points uniformly from the unit ball of the p-norm.
+
+    The method is that of Barthe et al., A probabilistic approach to the geometry of the l_p^n-ball (2005).
+
+    Parameters
+    ----------
+    key : array of uint64, shape (2,)
+        The key, from `key` or `split`. Draw once from each.
+    d : int
+        The dimension.
+    p : float or array, optional
+        The exponent of the norm; 2 by default.
+    shape : int or tuple of int, optional
+        The shape of the result; () by default.
+    dtype : dtype_like, optional
+        By default float64; float32, float16 and bfloat16 are the others.
+
+    Returns
+    -------
+    array of floats, of shape (\*shape, d)
+        The points.
+
+    Raises
+    ------
+    TypeError
+        For a key that is not uint64[2], and for a dtype that is not one of these.
+    ValueError
+        For a negative extent.
+
+    See Also
+    --------
+    orthogonal : Orthogonal matrices.
+
+    Examples
+    --------
+    >>> pb.random.ball(pb.random.key(0), 2, shape=3)
+    array([[-0.01743959,  0.56408563],
+           [-0.86891613, -0.46550954],
+           [ 0.58866129, -0.56290598]])
+    """
     extents = static_shape(shape)
     power = broadcast_to(cast(as_traced(p), np.float64), (*extents, operator.index(d)))
     g = standard_generalized_normal(fold_in(key, 0), power)

@@ -208,37 +208,174 @@ def _taken(fun: Any, name: str) -> None:
 
 
 def make_vjp(fun: Function, argnum: Argnums = 0) -> Maker:
-    """Return a function with ``make_vjp(fun)(*args) == (vjp, value)``: ``vjp(ct)`` is the gradient by one argument of the
-    value times ``ct``."""
+    """Return a function of the arguments that returns the derivative in reverse mode and the value.
+
+    Parameters
+    ----------
+    fun : callable
+        A NumPy function of floats.
+    argnum : int or tuple of int, optional
+        The position of the argument to differentiate by.
+
+    Returns
+    -------
+    callable
+        ``make_vjp(fun)(*args)`` is ``(vjp, value)``, where ``vjp(ct)`` is the gradient by one argument of the value times ``ct``.
+
+    Raises
+    ------
+    TraceError
+        From a call, for what cannot be compiled, and from ``vjp`` for a cotangent that does not fit.
+
+    See Also
+    --------
+    vjp : The same, in the order of JAX.
+
+    Examples
+    --------
+    >>> vjp, value = pb.make_vjp(np.sin)(0.0)
+    >>> vjp(2.0)
+    np.float64(2.0)
+    """
     _taken(fun, "make_vjp")
     return _maker("make_vjp", fun, argnum, transformed(fun, Transform()))
 
 
 def make_jvp(fun: Function, argnum: Argnums = 0) -> Maker:
-    """Return a function for which ``make_jvp(fun)(*args)`` is a function of a tangent that returns ``(value, tangent)``."""
+    """Return a function of the arguments that returns the derivative in forward mode as a function of a tangent.
+
+    Parameters
+    ----------
+    fun : callable
+        A NumPy function of floats.
+    argnum : int or tuple of int, optional
+        The position of the argument to differentiate by.
+
+    Returns
+    -------
+    callable
+        ``make_jvp(fun)(*args)`` is a function of a tangent that returns ``(value, tangent)``.
+
+    Raises
+    ------
+    TraceError
+        From a call, for what cannot be compiled.
+
+    See Also
+    --------
+    jvp : Value and tangent at once.
+
+    Examples
+    --------
+    >>> pb.make_jvp(np.sin)(0.0)(2.0)
+    (np.float64(0.0), np.float64(2.0))
+    """
     _taken(fun, "make_jvp")
     return _maker("make_jvp", fun, argnum, None)
 
 
 def make_jvp_reversemode(fun: Function, argnum: Argnums = 0) -> Maker:
-    """Return a function for which ``make_jvp_reversemode(fun)(*args)`` is a function of a tangent that returns a tangent. It
-    runs in forward mode."""
+    """Return a function of the arguments that returns a function from a tangent to a tangent.
+
+    It runs in forward mode, whatever its name in autograd says.
+
+    Parameters
+    ----------
+    fun : callable
+        A NumPy function of floats.
+    argnum : int or tuple of int, optional
+        The position of the argument to differentiate by.
+
+    Returns
+    -------
+    callable
+        ``make_jvp_reversemode(fun)(*args)`` is a function of a tangent that returns a tangent.
+
+    Raises
+    ------
+    TraceError
+        From a call, for what cannot be compiled.
+
+    See Also
+    --------
+    make_jvp : The same with the value.
+
+    Examples
+    --------
+    >>> pb.make_jvp_reversemode(np.sin)(0.0)(2.0)
+    np.float64(2.0)
+    """
     _taken(fun, "make_jvp_reversemode")
     return _maker("make_jvp_reversemode", fun, argnum, None)
 
 
 def make_hvp(fun: Function, argnum: Argnums = 0) -> Maker:
-    """Return a function with ``make_hvp(fun)(*args) == (hvp, gradient)``: ``hvp(v)`` is the product of the Hessian with ``v``."""
+    """Return a function of the arguments that returns products with the Hessian, and the gradient.
+
+    Parameters
+    ----------
+    fun : callable
+        A NumPy function whose result is a float scalar.
+    argnum : int or tuple of int, optional
+        The position of the argument to differentiate by.
+
+    Returns
+    -------
+    callable
+        ``make_hvp(fun)(*args)`` is ``(hvp, gradient)``, where ``hvp(v)`` is the product of the Hessian with ``v``.
+
+    Raises
+    ------
+    TraceError
+        From a call, as for `grad`.
+
+    See Also
+    --------
+    hvp : The product alone.
+
+    Examples
+    --------
+    >>> hvp, gradient = pb.make_hvp(lambda x: np.sum(x**3))(np.array([1.0, 2.0]))
+    >>> hvp(np.array([1.0, 1.0])), gradient
+    (array([ 6., 12.]), array([ 3., 12.]))
+    """
     _taken(fun, "make_hvp")
     return _maker("make_hvp", fun, argnum, grad(fun, argnum))
 
 
 def make_ggnvp(f: Function, g: Function = half_square, f_argnum: Argnums = 0) -> Maker:
-    """Return a function for which ``make_ggnvp(f, g)(*args)`` maps v to its product with the generalised Gauss-Newton matrix
-    J^T H J.
+    """Return a function of the arguments that returns products with the generalised Gauss-Newton matrix ``J.T @ H @ J``.
 
-    J is the Jacobian of ``f``, H the Hessian of the scalar function ``g`` at its value. N. Schraudolph, "Fast curvature
-    matrix-vector products for second-order gradient descent" (2002).
+    J is the Jacobian of ``f``, H the Hessian of ``g`` at its value. See N. Schraudolph, "Fast curvature matrix-vector products
+    for second-order gradient descent" (2002).
+
+    Parameters
+    ----------
+    f : callable
+        A NumPy function of floats.
+    g : callable, optional
+        A scalar function of the value of ``f``; by default half of the sum of its squares, whose Hessian is the identity.
+    f_argnum : int or tuple of int, optional
+        The position of the argument of ``f`` to differentiate by.
+
+    Returns
+    -------
+    callable
+        ``make_ggnvp(f, g)(*args)`` maps ``v`` to its product with the matrix.
+
+    Raises
+    ------
+    TraceError
+        From a call, for what cannot be compiled.
+
+    See Also
+    --------
+    hvp : Products with the Hessian itself.
+
+    Examples
+    --------
+    >>> pb.make_ggnvp(lambda x: np.array([2.0, 3.0]) * x)(np.ones(2))(np.array([1.0, 1.0]))
+    array([4., 9.])
     """
     _taken(f, "make_ggnvp")
     return _maker("make_ggnvp", f, f_argnum, None, g)
@@ -253,25 +390,133 @@ def _named(name: str, fun: Function, argnum: Argnums) -> Any:
 
 @with_users_frames
 def elementwise_grad(fun: Function, argnum: Argnums = 0) -> Any:
-    """Return the gradient of the sum of all that ``fun`` returns: for an elementwise function its derivative at each element."""
+    """Return the gradient of the sum of all that a function returns: for an elementwise function its derivative at each element.
+
+    Parameters
+    ----------
+    fun : callable
+        A NumPy function, usually elementwise.
+    argnum : int or tuple of int, optional
+        The position of the argument to differentiate by.
+
+    Returns
+    -------
+    callable
+        A compiled function whose result has the shape of the argument.
+
+    Raises
+    ------
+    TraceError
+        From a call, for an argument that is not of floats.
+
+    See Also
+    --------
+    grad : The gradient of a scalar.
+
+    Examples
+    --------
+    >>> pb.elementwise_grad(np.square)(np.array([1.0, 2.0, 3.0]))
+    array([2., 4., 6.])
+    """
     return _named("elementwise_grad", fun, argnum)
 
 
 @with_users_frames
 def deriv(fun: Function, argnum: Argnums = 0) -> Any:
-    """Return the derivative along ones, in forward mode: for a function of one number its derivative."""
+    """Return the derivative along ones, in forward mode: for a function of one number its derivative.
+
+    Parameters
+    ----------
+    fun : callable
+        A NumPy function.
+    argnum : int or tuple of int, optional
+        The position of the argument to differentiate by.
+
+    Returns
+    -------
+    callable
+        A compiled function whose result has the shape of the value.
+
+    Raises
+    ------
+    TraceError
+        From a call, for an argument that is not of floats.
+
+    See Also
+    --------
+    jvp : The derivative along any direction.
+
+    Examples
+    --------
+    >>> pb.deriv(np.sin)(0.0)
+    np.float64(1.0)
+    """
     return _named("deriv", fun, argnum)
 
 
 @with_users_frames
 def hessian_tensor_product(fun: Function, argnum: Argnums = 0) -> Any:
-    """Return a function of ``(*args, tensor)``: the product of the Hessian by one argument with a tensor of its shape."""
+    """Return a function of ``(*args, tensor)``: the product of the Hessian by one argument with a tensor of its shape.
+
+    Parameters
+    ----------
+    fun : callable
+        A NumPy function whose result is a float scalar.
+    argnum : int or tuple of int, optional
+        The position of the argument to differentiate by.
+
+    Returns
+    -------
+    callable
+        A compiled function that returns an array with the shape of the argument.
+
+    Raises
+    ------
+    TraceError
+        From a call, as for `grad`.
+
+    See Also
+    --------
+    hvp : The same for a point and a direction.
+
+    Examples
+    --------
+    >>> pb.hessian_tensor_product(lambda x: np.sum(x**3))(np.array([1.0, 2.0]), np.array([0.0, 1.0]))
+    array([ 0., 12.])
+    """
     return _named("hessian_tensor_product", fun, argnum)
 
 
 @with_users_frames
 def tensor_jacobian_product(fun: Function, argnum: Argnums = 0) -> Any:
-    """Return a function of ``(*args, tensor)``: the product of a tensor with the Jacobian, over the tensor's axes."""
+    """Return a function of ``(*args, tensor)``: the product of a tensor with the Jacobian, over the tensor's axes.
+
+    Parameters
+    ----------
+    fun : callable
+        A NumPy function of floats.
+    argnum : int or tuple of int, optional
+        The position of the argument to differentiate by.
+
+    Returns
+    -------
+    callable
+        A compiled function that returns an array with the shape of the argument.
+
+    Raises
+    ------
+    TraceError
+        From a call, for a tensor that does not fit the value.
+
+    See Also
+    --------
+    vjp : The same with the value.
+
+    Examples
+    --------
+    >>> pb.tensor_jacobian_product(np.cumsum)(np.ones(3), np.array([1.0, 0.0, 2.0]))
+    array([3., 2., 2.])
+    """
     return _named("tensor_jacobian_product", fun, argnum)
 
 
@@ -281,33 +526,165 @@ vector_jacobian_product = tensor_jacobian_product
 
 @with_users_frames
 def holomorphic_grad(fun: Function, argnum: Argnums = 0) -> Any:
-    """Return the derivative of a holomorphic function of a complex number: the gradient of its real part."""
+    """Return the derivative of a holomorphic function of a complex number: the gradient of its real part.
+
+    Parameters
+    ----------
+    fun : callable
+        A holomorphic NumPy function of a complex number.
+    argnum : int or tuple of int, optional
+        The position of the argument to differentiate by.
+
+    Returns
+    -------
+    callable
+        A compiled function that returns the complex derivative.
+
+    Raises
+    ------
+    TypeError
+        From a call, for an argument that is not complex.
+
+    See Also
+    --------
+    grad : The gradient of a real function.
+
+    Examples
+    --------
+    >>> pb.holomorphic_grad(lambda z: z**2)(1.0 + 2.0j)
+    np.complex128(2+4j)
+    """
     return _named("holomorphic_grad", fun, argnum)
 
 
 @with_users_frames
 def multigrad_dict(fun: Function) -> Any:
-    """Return the gradients by all arguments, defaults included, as an OrderedDict by the names of the parameters."""
+    """Return the gradients by all arguments, defaults included, by the names of the parameters.
+
+    Parameters
+    ----------
+    fun : callable
+        A NumPy function whose result is a float scalar.
+
+    Returns
+    -------
+    callable
+        A compiled function that returns an OrderedDict of gradients.
+
+    Raises
+    ------
+    TraceError
+        From a call, as for `grad`.
+
+    See Also
+    --------
+    grad : Takes ``argnums``.
+
+    Examples
+    --------
+    >>> dict(pb.multigrad_dict(lambda x, y: x * y)(2.0, 5.0))
+    {'x': np.float64(5.0), 'y': np.float64(2.0)}
+    """
     return _named("multigrad_dict", fun, 0)
 
 
 @with_users_frames
 def grad_and_aux(fun: Function, argnum: Argnums = 0) -> Any:
-    """Return ``(gradient, aux)`` of a function that returns ``(value, aux)``."""
+    """Return the gradient and the auxiliary result of a function that returns ``(value, aux)``.
+
+    Parameters
+    ----------
+    fun : callable
+        A NumPy function that returns ``(value, aux)``, where ``value`` is a float scalar.
+    argnum : int or tuple of int, optional
+        The position of the argument to differentiate by.
+
+    Returns
+    -------
+    callable
+        A compiled function that returns ``(gradient, aux)``.
+
+    Raises
+    ------
+    TraceError
+        From a call, as for `grad`.
+
+    See Also
+    --------
+    grad : Takes ``has_aux=True`` for the same.
+
+    Examples
+    --------
+    >>> pb.grad_and_aux(lambda x: (x**2, x + 1))(3.0)
+    (np.float64(6.0), 4.0)
+    """
     return grad(fun, argnum, has_aux=True)
 
 
 @with_users_frames
 def grad_named(fun: Function, argname: str) -> Any:
-    """Return the gradient by the argument named ``argname``."""
+    """Return the gradient of a function by an argument that is named.
+
+    Parameters
+    ----------
+    fun : callable
+        A NumPy function whose result is a float scalar.
+    argname : str
+        The name of the argument.
+
+    Returns
+    -------
+    callable
+        A compiled function that returns the gradient.
+
+    Raises
+    ------
+    TraceError
+        From a call, as for `grad`.
+
+    See Also
+    --------
+    grad : Takes ``argnames`` for the same.
+
+    Examples
+    --------
+    >>> pb.grad_named(lambda x, scale: scale * x**2, "scale")(3.0, 1.0)
+    np.float64(9.0)
+    """
     return grad(fun, argnames=argname)
 
 
 @with_users_frames
 def const_graph(fun: Function, *args: Any, **kwargs: Any) -> Any:
-    """Apply ``pb.jit`` to a function with these first arguments and keywords bound: it is traced once, and later runs without
-    Python.
+    """Bind the first arguments and keywords of a function and compile the rest: it is traced once, and later runs without Python.
 
     A call of another signature, or after an outside change that the trace depends on, is traced again.
+
+    Parameters
+    ----------
+    fun : callable
+        A NumPy function.
+    *args, **kwargs : object
+        The arguments to bind.
+
+    Returns
+    -------
+    callable
+        A compiled function of the remaining arguments.
+
+    Raises
+    ------
+    TraceError
+        From a call, for what cannot be compiled.
+
+    See Also
+    --------
+    jit : Compiles a function of all its arguments.
+
+    Examples
+    --------
+    >>> f = pb.const_graph(lambda a, x: a * x, 3.0)
+    >>> f(2.0)
+    6.0
     """
     return jit(functools.partial(fun, *args, **kwargs) if args or kwargs else fun)

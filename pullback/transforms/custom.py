@@ -112,30 +112,95 @@ class _Custom(Ruled[P, R]):
 
 
 class custom_vjp(_Custom[P, R]):
-    """A function with a user-defined derivative rule in reverse mode.
+    """Give a function a derivative rule of its own in reverse mode; forward mode transposes it.
 
-        @pb.custom_vjp
-        def log1pexp(x):
-            return np.log1p(np.exp(x))
+    Outside a transformed function it is the plain function.
 
-        log1pexp.defvjp(lambda x: (log1pexp(x), x), lambda x, ct: (ct / (1 + np.exp(-x)),))
+    Parameters
+    ----------
+    function : callable
+        A NumPy function of positional arguments.
+    nondiff_argnums : int or sequence of int, optional
+        Positions of arguments that are not differentiated; they come first in the arguments of ``bwd``.
 
-    ``f.defvjp(fwd, bwd)``, as in JAX: ``fwd(*args)`` returns ``(result, residuals)`` and replaces the function where a
-    derivative is taken; ``bwd(residuals, ct)`` receives the cotangent of the result, in its containers, and returns a tuple
-    with a cotangent for each argument, in its containers, None for zero. Both are plain NumPy, traced like the function, and
-    are differentiated in turn for the second derivative. Forward mode transposes ``bwd``. Arguments at ``nondiff_argnums`` are
-    not differentiated, and come first in the arguments of ``bwd``.
+    Raises
+    ------
+    TypeError
+        If ``function`` is not callable.
+    ValueError
+        For negative positions.
+    TraceError
+        From a call, for a rule whose results do not fit, and for a derivative by a value that the function reads from outside its
+        arguments.
 
-    Outside a transformed function it is the plain function. Calls raise TraceError for a rule whose results do not fit, and
-    for a derivative by a value that the function reads from outside its arguments.
+    See Also
+    --------
+    custom_jvp : A rule for forward mode.
+    stop_gradient : A value without derivatives.
+
+    Examples
+    --------
+    The gradient of this function is clipped:
+
+    >>> @pb.custom_vjp
+    ... def clipped(x):
+    ...     return x
+    >>> clipped.defvjp(lambda x: (x, None), lambda residuals, ct: (np.clip(ct, -1, 1),))
+    >>> pb.grad(lambda x: 10 * clipped(x))(2.0)
+    np.float64(1.0)
     """
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
-        """Set the rule, replacing an earlier one."""
+        """Set the rule for reverse mode, replacing an earlier one.
+
+        Both functions are plain NumPy, traced like the function, and are differentiated in turn for the second derivative.
+
+        Parameters
+        ----------
+        fwd : callable
+            ``fwd(*args)`` returns ``(result, residuals)`` and replaces the function where a derivative is taken.
+        bwd : callable
+            ``bwd(residuals, ct)`` receives the cotangent of the result, in its containers, and returns a tuple with a cotangent
+            for each argument, in its containers, None for zero.
+
+        See Also
+        --------
+        custom_vjp : The function that has the rule.
+
+        Examples
+        --------
+        >>> square = pb.custom_vjp(lambda x: x * x)
+        >>> square.defvjp(lambda x: (x * x, x), lambda x, ct: (2 * x * ct,))
+        >>> pb.grad(square)(3.0)
+        np.float64(6.0)
+        """
         self._rules = (fwd, bwd, *self._rules[2:])
 
     def defjvp(self, rule: Callable[..., Any]) -> None:
-        """Set a rule for forward mode, after the one for reverse mode. Raises TypeError if there is no rule for reverse mode."""
+        """Set a rule for forward mode, after the one for reverse mode.
+
+        Parameters
+        ----------
+        rule : callable
+            ``rule(primals, tangents)`` returns ``(result, tangent)``, as for `custom_jvp`.
+
+        Raises
+        ------
+        TypeError
+            If there is no rule for reverse mode.
+
+        See Also
+        --------
+        custom_vjp.defvjp : The rule for reverse mode.
+
+        Examples
+        --------
+        >>> square = pb.custom_vjp(lambda x: x * x)
+        >>> square.defvjp(lambda x: (x * x, x), lambda x, ct: (2 * x * ct,))
+        >>> square.defjvp(lambda primals, tangents: (primals[0] ** 2, 2 * primals[0] * tangents[0]))
+        >>> pb.jvp(square, (3.0,), (1.0,))
+        (9.0, np.float64(6.0))
+        """
         if not self._rules:
             raise TypeError(f"{self._title} has no rule for reverse mode; call .defvjp first")
         self._rules = (*self._rules[:2], rule)
@@ -169,27 +234,84 @@ class custom_vjp(_Custom[P, R]):
 
 
 class custom_jvp(_Custom[P, R]):
-    """A function with a user-defined derivative rule in forward mode; reverse mode transposes it.
+    """Give a function a derivative rule of its own in forward mode; reverse mode transposes it.
 
-        @pb.custom_jvp
-        def log1pexp(x):
-            return np.log1p(np.exp(x))
+    Outside a transformed function it is the plain function.
 
-        log1pexp.defjvp(lambda primals, tangents: (log1pexp(*primals), tangents[0] / (1 + np.exp(-primals[0]))))
+    Parameters
+    ----------
+    function : callable
+        A NumPy function of positional arguments.
+    nondiff_argnums : int or sequence of int, optional
+        Positions of arguments that are not differentiated; they come first in the arguments of the rule.
 
-    ``f.defjvp(rule)``, as in JAX: ``rule(primals, tangents)`` returns ``(result, tangent of the result)``, linear in the
-    tangents; of the two the second is used. ``f.defjvps(*rules)`` has one rule for each argument, ``rule(tangent, result,
-    *primals)``, or None, and adds up their tangents. Tangents are in the containers of their arguments, None in place of
-    anything but floats. Arguments at ``nondiff_argnums`` come first in the arguments of the rule. Everything else is as in
-    ``pb.custom_vjp``.
+    Raises
+    ------
+    TypeError
+        If ``function`` is not callable.
+    ValueError
+        For negative positions.
+    TraceError
+        From a call, for a rule whose results do not fit, and for a derivative by a value that the function reads from outside its
+        arguments.
+
+    See Also
+    --------
+    custom_vjp : A rule for reverse mode.
+    extend.primitive : Rules for a function that is called, not traced.
+
+    Examples
+    --------
+    >>> @pb.custom_jvp
+    ... def log1pexp(x):
+    ...     return np.log1p(np.exp(x))
+    >>> log1pexp.defjvp(lambda primals, tangents: (log1pexp(*primals), tangents[0] / (1 + np.exp(-primals[0]))))
+    >>> pb.grad(log1pexp)(0.0)
+    np.float64(0.5)
     """
 
     def defjvp(self, rule: Callable[..., Any]) -> None:
-        """Set the rule, replacing an earlier one."""
+        """Set the rule for all arguments together, replacing an earlier one.
+
+        Parameters
+        ----------
+        rule : callable
+            ``rule(primals, tangents)`` returns ``(result, tangent of the result)``, linear in the tangents; the second is used.
+            Tangents are in the containers of their arguments, None in place of anything but floats.
+
+        See Also
+        --------
+        custom_jvp : The function that has the rule.
+
+        Examples
+        --------
+        >>> cube = pb.custom_jvp(lambda x: x**3)
+        >>> cube.defjvp(lambda primals, tangents: (cube(*primals), 3 * primals[0] ** 2 * tangents[0]))
+        >>> pb.jvp(cube, (2.0,), (1.0,))
+        (8.0, np.float64(12.0))
+        """
         self._rules = (rule,)
 
     def defjvps(self, *rules: Callable[..., Any] | None) -> None:
-        """Set a rule for each argument."""
+        """Set one rule for each argument, whose tangents are added up.
+
+        Parameters
+        ----------
+        *rules : callable or None
+            ``rule(tangent, result, *primals)`` returns the contribution of one argument to the tangent of the result; None is
+            zero.
+
+        See Also
+        --------
+        custom_jvp.defjvp : One rule for all arguments.
+
+        Examples
+        --------
+        >>> product = pb.custom_jvp(lambda x, y: x * y)
+        >>> product.defjvps(lambda t, out, x, y: t * y, lambda t, out, x, y: x * t)
+        >>> pb.grad(product, argnums=(0, 1))(2.0, 5.0)
+        (np.float64(5.0), np.float64(2.0))
+        """
         self._rules = ("each", *rules)
 
     def _ruled(self, arguments: Arguments, all_arguments: Callable[[Sequence[Any]], list[Any]], fixed: list[Any]) -> Any:

@@ -129,15 +129,46 @@ def _taken(function: Any, name: str) -> None:
 
 @with_users_frames
 def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: bool = False) -> Any:
-    """Return ``(value, tangent)``: a function at ``primals``, and its derivative along ``tangents``, in forward mode.
+    """Return a function's value and its derivative along a direction, in forward mode.
 
-        y, dy = pb.jvp(f, (x, w), (dx, dw))
+    Parameters
+    ----------
+    function : callable
+        A NumPy function.
+    primals : tuple
+        The arguments.
+    tangents : tuple
+        One tangent for each primal, with its containers and shapes; None in place of an array is zero, and is required for
+        integers.
+    has_aux : bool, optional
+        The function returns ``(value, aux)``.
 
-    ``tangents`` has one tangent for each primal, with its containers and shapes; None in place of an array is zero, and is
-    required for integers. ``tangent`` has the containers, shapes and dtypes of the value, None in place of integers. With
-    ``has_aux`` the function returns (value, aux), and the result is (value, tangent, aux).
+    Returns
+    -------
+    value : array, number or container of them
+        The result of the function.
+    tangent : array, number or container of them
+        Its derivative along ``tangents``, with the containers, shapes and dtypes of the value, None in place of integers.
+    aux : object
+        Only with ``has_aux``.
 
-    Raises TypeError unless both are tuples, TraceError if they do not fit, and what tracing the function raises.
+    Raises
+    ------
+    TypeError
+        Unless ``primals`` and ``tangents`` are tuples.
+    TraceError
+        If they do not fit, and for what cannot be traced.
+
+    See Also
+    --------
+    linearize : The derivative as a function of the tangents.
+    vjp : Reverse mode.
+
+    Examples
+    --------
+    >>> y, dy = pb.jvp(lambda x: x**2, (np.array([1.0, 2.0]),), (np.array([0.0, 1.0]),))
+    >>> dy
+    array([0., 4.])
     """
     _taken(function, "jvp")
     vectors = _point("jvp", primals), _point("jvp", tangents, "tangents")
@@ -146,17 +177,47 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
 
 @with_users_frames
 def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """Return ``(value, pull)``: a function at ``primals``, and its derivative in reverse mode as a function.
+    """Return a function's value and its derivative in reverse mode as a function of the cotangent.
 
-        y, pull = pb.vjp(f, x, w)
-        dx, dw = pull(dy)
+    The derivative is compiled, and recomputes what it needs of the value; inside a transformed function nothing is computed
+    twice.
 
-    ``pull(ct)`` takes a cotangent with the containers and shapes of the value and returns a tuple of gradients, one for each
-    primal: of the sum of the value's elements, each times its element of the cotangent. None in place of an array is zero; the
-    gradients of integers are None. With ``has_aux`` the function returns (value, aux), and the result is (value, pull, aux).
+    Parameters
+    ----------
+    function : callable
+        A NumPy function.
+    *primals : array, number or container of them
+        The arguments.
+    has_aux : bool, optional
+        The function returns ``(value, aux)``.
 
-    ``pull`` is compiled, and recomputes what it needs of the value; inside a transformed function nothing is computed twice.
-    Raises TraceError if the function cannot be traced, and out of ``pull`` for a cotangent that does not fit.
+    Returns
+    -------
+    value : array, number or container of them
+        The result of the function.
+    pull : callable
+        ``pull(ct)`` takes a cotangent with the containers and shapes of the value, None in place of an array for zero, and
+        returns a tuple of gradients, one for each primal: of the sum of the value's elements, each times its element of the
+        cotangent. The gradients of integers are None.
+    aux : object
+        Only with ``has_aux``.
+
+    Raises
+    ------
+    TraceError
+        If the function cannot be traced, and from ``pull`` for a cotangent that does not fit.
+
+    See Also
+    --------
+    grad : For a scalar result.
+    jvp : Forward mode.
+
+    Examples
+    --------
+    >>> y, pull = pb.vjp(lambda x, w: x @ w, np.eye(2), np.array([1.0, 2.0]))
+    >>> dx, dw = pull(np.array([1.0, 10.0]))
+    >>> dw
+    array([ 1., 10.])
     """
     _taken(function, "vjp")
     return _with_linear_map(function, primals, has_aux, "pull")
@@ -164,13 +225,41 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False) -> A
 
 @with_users_frames
 def linearize(function: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """Return ``(value, push)``: a function at ``primals``, and its derivative in forward mode as a function.
+    """Return a function's value and its derivative in forward mode as a function of the tangents.
 
-        y, push = pb.linearize(f, x, w)
-        dy = push(dx, dw)
+    Parameters
+    ----------
+    function : callable
+        A NumPy function.
+    *primals : array, number or container of them
+        The arguments.
+    has_aux : bool, optional
+        The function returns ``(value, aux)``.
 
-    ``push(*tangents)`` takes and returns tangents as ``pb.jvp`` does. With ``has_aux`` the result is (value, push, aux).
-    ``push`` recomputes what it needs of the value, as the function of ``pb.vjp`` does. Raises what ``pb.vjp`` raises.
+    Returns
+    -------
+    value : array, number or container of them
+        The result of the function.
+    push : callable
+        ``push(*tangents)`` takes and returns tangents as `jvp` does, and recomputes what it needs of the value.
+    aux : object
+        Only with ``has_aux``.
+
+    Raises
+    ------
+    TraceError
+        If the function cannot be traced, and from ``push`` for tangents that do not fit.
+
+    See Also
+    --------
+    jvp : Value and tangent at once.
+    vjp : The transposed function, in reverse mode.
+
+    Examples
+    --------
+    >>> y, push = pb.linearize(np.sin, 0.0)
+    >>> push(1.0), push(2.0)
+    (np.float64(1.0), np.float64(2.0))
     """
     _taken(function, "linearize")
     return _with_linear_map(function, primals, has_aux, "push")
@@ -215,12 +304,40 @@ class LinearMap:
 
 @with_users_frames
 def hvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: bool = False) -> Any:
-    """Return the product of the Hessian of a scalar function at ``primals`` with ``tangents``: forward over reverse, without
-    the matrix.
+    """Return the product of the Hessian of a scalar function with a vector: forward over reverse, without the matrix.
 
-    ``primals`` and ``tangents`` are as in ``pb.jvp``. The result is like the primal, or a tuple for several primals. With
-    ``has_aux`` the function returns (value, aux), and the result is (product, aux). Raises what ``pb.jvp`` and ``pb.grad``
-    raise.
+    Parameters
+    ----------
+    function : callable
+        A NumPy function whose result is a float scalar.
+    primals : tuple
+        The arguments.
+    tangents : tuple
+        One tangent for each primal, with its containers and shapes; None in place of an array is zero.
+    has_aux : bool, optional
+        The function returns ``(value, aux)``.
+
+    Returns
+    -------
+    array or container of arrays
+        The product, like the primal, or a tuple for several primals; with ``has_aux`` ``(product, aux)``.
+
+    Raises
+    ------
+    TypeError
+        Unless ``primals`` and ``tangents`` are tuples.
+    TraceError
+        If they do not fit, and as for `grad`.
+
+    See Also
+    --------
+    hessian : The matrix itself.
+    jvp : First derivatives along a direction.
+
+    Examples
+    --------
+    >>> pb.hvp(lambda x: np.sum(x**3), (np.array([1.0, 2.0]),), (np.array([1.0, 0.0]),))
+    array([6., 0.])
     """
     _taken(function, "hvp")
     vectors = _point("hvp", primals), _point("hvp", tangents, "tangents")
@@ -238,11 +355,46 @@ def _jacobian(name: str, function: Any, argnums: Any, argnames: Any, has_aux: bo
 def jacfwd(
     function: Any = None, argnums: Argnums | None = None, *, argnames: Argnames | None = None, has_aux: bool = False
 ) -> Any:
-    """Return the Jacobian of a function, in forward mode; also a decorator. Options as in ``pb.grad``.
+    """Return the Jacobian of a function, in forward mode; also a decorator.
 
-    All columns are computed at once, in one batch. The Jacobian of an array of shape s by an array of shape r has shape s + r;
-    for containers it is a tree like the result, in which each array is a tree like the argument. With ``has_aux``: (jacobian,
-    aux).
+    All columns are computed at once, in one batch.
+
+    Parameters
+    ----------
+    function : callable
+        A NumPy function of floats.
+    argnums : int or tuple of int, optional
+        Positions of the arguments to differentiate by; by default the first.
+    argnames : str or tuple of str, optional
+        Names of arguments to differentiate by.
+    has_aux : bool, optional
+        The function returns ``(value, aux)``.
+
+    Returns
+    -------
+    callable
+        A compiled function that returns an array of shape ``s + r`` for a result of shape ``s`` and an argument of shape ``r``.
+        For containers it returns a tree like the result, in which each array is a tree like the argument. With ``has_aux`` it
+        returns ``(jacobian, aux)``.
+
+    Raises
+    ------
+    TypeError
+        For positions and names that are no arguments.
+    TraceError
+        From a call, for arguments that are not of floats and ops that have no derivative.
+
+    See Also
+    --------
+    jacrev : The same in reverse mode, for more inputs than outputs.
+    jacobian : The mode by the sizes.
+
+    Examples
+    --------
+    >>> pb.jacfwd(lambda x: np.array([x[0] * x[1], np.sin(x[0]), x[1] ** 2]))(np.array([0.0, 2.0]))
+    array([[2., 0.],
+           [1., 0.],
+           [0., 4.]])
     """
     return _jacobian("jacfwd", function, argnums, argnames, has_aux)
 
@@ -251,7 +403,44 @@ def jacfwd(
 def jacrev(
     function: Any = None, argnums: Argnums | None = None, *, argnames: Argnames | None = None, has_aux: bool = False
 ) -> Any:
-    """Return the Jacobian of a function, in reverse mode: as ``pb.jacfwd``, but all rows are computed at once."""
+    """Return the Jacobian of a function, in reverse mode; also a decorator.
+
+    All rows are computed at once, in one batch.
+
+    Parameters
+    ----------
+    function : callable
+        A NumPy function of floats.
+    argnums : int or tuple of int, optional
+        Positions of the arguments to differentiate by; by default the first.
+    argnames : str or tuple of str, optional
+        Names of arguments to differentiate by.
+    has_aux : bool, optional
+        The function returns ``(value, aux)``.
+
+    Returns
+    -------
+    callable
+        A compiled function; its result is as for `jacfwd`.
+
+    Raises
+    ------
+    TypeError
+        For positions and names that are no arguments.
+    TraceError
+        From a call, for arguments that are not of floats and ops that have no gradient.
+
+    See Also
+    --------
+    jacfwd : The same in forward mode, for more outputs than inputs.
+    jacobian : The mode by the sizes.
+
+    Examples
+    --------
+    >>> pb.jacrev(lambda x: x[:2] * x[2])(np.array([1.0, 2.0, 3.0]))
+    array([[3., 0., 1.],
+           [0., 3., 2.]])
+    """
     return _jacobian("jacrev", function, argnums, argnames, has_aux)
 
 
@@ -259,7 +448,44 @@ def jacrev(
 def jacobian(
     function: Any = None, argnums: Argnums | None = None, *, argnames: Argnames | None = None, has_aux: bool = False
 ) -> Any:
-    """Return the Jacobian of a function: ``pb.jacfwd`` if it has fewer input than output elements, otherwise ``pb.jacrev``."""
+    """Return the Jacobian of a function: `jacfwd` if it has fewer input than output elements, otherwise `jacrev`.
+
+    Parameters
+    ----------
+    function : callable
+        A NumPy function of floats.
+    argnums : int or tuple of int, optional
+        Positions of the arguments to differentiate by; by default the first.
+    argnames : str or tuple of str, optional
+        Names of arguments to differentiate by.
+    has_aux : bool, optional
+        The function returns ``(value, aux)``.
+
+    Returns
+    -------
+    callable
+        A compiled function; its result is as for `jacfwd`.
+
+    Raises
+    ------
+    TypeError
+        For positions and names that are no arguments.
+    TraceError
+        From a call, for arguments that are not of floats and ops that have no derivative.
+
+    See Also
+    --------
+    jacfwd : Forward mode.
+    jacrev : Reverse mode.
+    hessian : Second derivatives.
+
+    Examples
+    --------
+    >>> pb.jacobian(np.cumsum)(np.ones(3))
+    array([[1., 0., 0.],
+           [1., 1., 0.],
+           [1., 1., 1.]])
+    """
     return _jacobian("jacobian", function, argnums, argnames, has_aux)
 
 
@@ -267,16 +493,67 @@ def jacobian(
 def hessian(
     function: Any = None, argnums: Argnums | None = None, *, argnames: Argnames | None = None, has_aux: bool = False
 ) -> Any:
-    """Return the Hessian of a function, of shape r + r for an argument of shape r: ``pb.jacfwd`` of ``pb.jacrev``; also a
-    decorator.
+    """Return the Hessian of a function, `jacfwd` of `jacrev`; also a decorator.
 
-    For containers it is a tree like the argument, in which each array is such a tree. Options as in ``pb.grad``.
+    Parameters
+    ----------
+    function : callable
+        A NumPy function of floats.
+    argnums : int or tuple of int, optional
+        Positions of the arguments to differentiate by; by default the first.
+    argnames : str or tuple of str, optional
+        Names of arguments to differentiate by.
+    has_aux : bool, optional
+        The function returns ``(value, aux)``.
+
+    Returns
+    -------
+    callable
+        A compiled function that returns an array of shape ``s + r + r`` for a result of shape ``s`` and an argument of shape
+        ``r``. For containers it returns a tree like the argument, in which each array is such a tree. With ``has_aux`` it returns
+        ``(hessian, aux)``.
+
+    Raises
+    ------
+    TraceError
+        From a call, as for `jacfwd`.
+
+    See Also
+    --------
+    hvp : The product with a vector, without the matrix.
+    jacfwd : First derivatives.
+
+    Examples
+    --------
+    >>> pb.hessian(lambda x: x[0] ** 2 * x[1])(np.array([3.0, 2.0]))
+    array([[4., 6.],
+           [6., 0.]])
     """
     return _jacobian("hessian", function, argnums, argnames, has_aux)
 
 
 def stop_gradient(x: T) -> T:
-    """Return ``x`` itself, as a constant to derivatives of any order and mode. ``x`` is an array, a number, or a tree of them."""
+    """Return ``x`` itself, as a constant to derivatives of any order and mode.
+
+    Parameters
+    ----------
+    x : array, number or container of them
+        The value.
+
+    Returns
+    -------
+    array, number or container of them
+        The same value.
+
+    See Also
+    --------
+    custom_vjp : A derivative of your own.
+
+    Examples
+    --------
+    >>> pb.grad(lambda x: x * pb.stop_gradient(x))(3.0)
+    np.float64(3.0)
+    """
     if current() is None:
         return x
     leaves, structure = tree.flatten(x)
@@ -302,21 +579,44 @@ class Checkpoint(Transform):
 def checkpoint(function: Callable[P, Any] | None = None, *, policy: Policy = "nothing", budget: int | None = None) -> Any:
     """Return the same function, of which a gradient keeps the arguments but not the intermediate values; also a decorator.
 
-        block = pb.checkpoint(lambda x, w: np.tanh(np.tanh(x @ w) @ w))
+    The gradient recomputes the intermediate values when it needs them: less memory for more time. Values and derivatives are the
+    same, at every order; forward mode keeps nothing in any case.
 
-        @pb.checkpoint(policy="contractions")
-        def block(x, w): ...
+    Parameters
+    ----------
+    function : callable
+        A NumPy function.
+    policy : {"nothing", "contractions", "everything"} or callable, optional
+        What is kept in addition to the arguments: "nothing", the results of "contractions" (matrix products), "everything" that
+        would be kept without `checkpoint`, or a function of the name of an op and of its location, such as "model.py:12", that
+        returns whether its results are kept.
+    budget : int, optional
+        The largest size in bytes, at any time of the gradient, of the intermediate values that it holds, kept and recomputed ones
+        together; arguments and cotangents do not count. The function is divided into segments, each of which is recomputed when
+        the reverse pass reaches it. If no division stays within the budget, a `CheckpointWarning` gives the smallest possible
+        size.
 
-    The gradient recomputes the intermediate values when it needs them: less memory for more time. Values and derivatives are
-    the same, at every order; forward mode keeps nothing in any case.
+    Returns
+    -------
+    callable
+        A function of the same arguments and results.
 
-    ``policy``: what is kept in addition to the arguments: "nothing", the results of "contractions" (matrix products),
-    "everything" that would be kept without ``pb.checkpoint``, or a function of the name of an op and of its location, such as
-    "model.py:12", that returns whether its results are kept. ``budget``: the largest size in bytes, at any time of the
-    gradient, of the intermediate values that it holds, kept and recomputed ones together; arguments and cotangents do not
-    count. The function is divided into segments, each of which is recomputed when the reverse pass reaches it. If no division
-    stays within the budget, a ``pb.CheckpointWarning`` gives the smallest possible size. Raises ValueError for other policies
-    and budgets.
+    Raises
+    ------
+    ValueError
+        For other policies and budgets.
+
+    See Also
+    --------
+    scan : Loops take ``checkpoint=`` for the residuals of their iterations.
+
+    Examples
+    --------
+    >>> block = pb.checkpoint(lambda x, w: np.tanh(np.tanh(x @ w) @ w))
+    >>> x, w = np.ones((1, 2)), np.full((2, 2), 0.5)
+    >>> pb.grad(lambda w: np.sum(block(x, w)))(w).round(3)
+    array([[0.695, 0.695],
+           [0.695, 0.695]])
     """
     if not (callable(policy) or policy in POLICIES):
         raise ValueError(f"policy={policy!r}: takes {', '.join(map(repr, POLICIES))} or a function of an op's name and its place")

@@ -78,17 +78,45 @@ _solution.defjvp(_solution_along)
 
 
 def fixed_point(f: Callable[[Any], Callable[[T], T]], a: Any, x0: T, distance: Callable[[T, T], Any], tol: float) -> T:
-    """Return the ``x`` with ``f(a)(x) == x``, by iteration from ``x0`` until ``distance(x, previous)`` is at most ``tol``;
-    differentiable by ``a``.
+    """Return the ``x`` with ``f(a)(x) == x``, by iteration; differentiable by ``a``, of any order and in both modes.
 
-        root = pb.fixed_point(lambda a: lambda x: (x + a / x) / 2, 2.0, 1.0, lambda x, y: np.abs(x - y), 1e-12)
+    The derivative is that of the equation, by the same iteration on its adjoint (Christianson, 1994) or, in forward mode, on its
+    tangent; the derivative by ``x0`` is zero. The iteration is one native loop. If it does not converge, it runs until Ctrl-C.
 
-    ``x`` and ``a`` are trees of arrays; ``f`` and ``distance`` are plain NumPy. The derivative is the one of
-    ``autograd.misc.fixed_points.fixed_point``: that of the equation, by the same iteration on its adjoint (Christianson, 1994)
-    or, in forward mode, on its tangent, of any order; the derivative by ``x0`` is zero. The iteration is one native loop. Pass
-    traced values in ``a``: any other value that ``f`` reads is a constant to derivatives.
+    Parameters
+    ----------
+    f : callable
+        ``f(a)`` is a plain NumPy function from ``x`` to the next ``x``.
+    a : array, number or container of them
+        The parameters. Pass traced values in it: any other value that ``f`` reads is a constant to derivatives.
+    x0 : array, number or container of them
+        The start.
+    distance : callable
+        Function of ``(x, previous)`` that returns a number.
+    tol : float
+        The iteration ends when the distance is at most this.
 
-    If the iteration does not converge, it runs until Ctrl-C.
+    Returns
+    -------
+    array, number or container of them
+        The fixed point, like ``x0``.
+
+    Raises
+    ------
+    TraceError
+        For an ``f`` that changes the types of ``x``.
+
+    See Also
+    --------
+    while_loop : A loop whose iterations are differentiated.
+    odeint : A differential equation.
+
+    Examples
+    --------
+    >>> def root(a):
+    ...     return pb.fixed_point(lambda a: lambda x: (x + a / x) / 2, a, 1.0, lambda x, y: np.abs(x - y), 1e-12)
+    >>> round(root(2.0), 6), round(pb.grad(root)(2.0), 6)
+    (1.414214, np.float64(0.353553))
     """
     solution: T = (_solved if current() is None else _solution)(f, a, x0, distance, tol)
     return solution
@@ -101,16 +129,47 @@ Options = dict[str, Any]
 
 
 def odeint(func: Function, y0: Any, t: Any, args: tuple[Any, ...] = (), **options: Any) -> Array:
-    """Return ``scipy.integrate.odeint(func, y0, t, args)``, the states at times ``t`` of ``dy/dt = func(y, t, *args)``,
-    differentiable by ``y0``, ``t`` and the floats in ``args``.
+    """Return ``scipy.integrate.odeint(func, y0, t, args)``, differentiable by ``y0``, ``t`` and the floats in ``args``.
 
     SciPy's LSODA runs on the compiled ``func``. Transformed functions may also call it as ``scipy.integrate.odeint``. The
-    gradient is the gradient of the continuous solution: the adjoint equation, integrated backwards from one time to the
-    previous one (Chen et al., 2018), with the same options; forward mode integrates the sensitivities. Both are as accurate as
-    ``rtol`` and ``atol`` make the solver. ``func`` is plain NumPy and runs after the trace: pass traced values in ``args``.
+    gradient is the gradient of the continuous solution: the adjoint equation, integrated backwards from one time to the previous
+    one (Chen et al., 2018), with the same options; forward mode integrates the sensitivities. Both are as accurate as ``rtol``
+    and ``atol`` make the solver.
 
-    ``y0``: shape (n,) or (); returns float64 of shape (len(t), n). Options are SciPy's, except those of a Jacobian and
-    ``full_output``, for which TypeError is raised.
+    Parameters
+    ----------
+    func : callable
+        ``func(y, t, *args)`` returns ``dy/dt``. It is plain NumPy and runs after the trace: pass traced values in ``args``.
+    y0 : array of float64, shape (n,) or ()
+        The state at time ``t[0]``.
+    t : array of float64, shape (m,)
+        The times, in order.
+    args : tuple, optional
+        Further arguments of ``func``.
+    **options : object
+        SciPy's options, except those of a Jacobian and ``full_output``.
+
+    Returns
+    -------
+    array of float64, shape (m, n)
+        The states at the times.
+
+    Raises
+    ------
+    TypeError
+        For the options that are excepted.
+
+    See Also
+    --------
+    scipy.integrate.odeint : The solver.
+    fixed_point : An equation without time.
+
+    Examples
+    --------
+    >>> decay = lambda y, t, rate: -rate * y
+    >>> final = lambda rate: pb.odeint(decay, np.array([1.0]), np.array([0.0, 1.0]), args=(rate,))[-1, 0]
+    >>> round(pb.grad(final)(0.5), 4)
+    np.float64(-0.6065)
     """
     if current() is None and not set(options) <= {*_OPTIONS, "tfirst"}:
         return _scipy_odeint()(jit(func), y0, t, args, **options)

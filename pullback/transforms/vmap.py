@@ -50,18 +50,48 @@ def vmap(
 def vmap(function: Any = None, in_axes: Axes = 0, out_axes: Axes = 0, *, axis_size: int | None = None) -> Any:
     """Map a function over an axis of its arguments: all rows at once, with the results of separate calls; also a decorator.
 
-        pb.vmap(f)(xs, ys)                          # np.stack([f(x, y) for x, y in zip(xs, ys)])
-        pb.vmap(f, in_axes=(1, None))(xs, y)        # over the columns of xs, with one y
-        pb.vmap(pb.grad(loss), (None, 0))(w, data)  # a gradient for each row of the data
+    Values that do not depend on a mapped value are computed once. A write into a row of an argument reaches the argument. A check
+    that fails for a row fails for all, and the error names the first such row.
 
-    ``in_axes``: for each positional argument the axis to map over, None to pass it unchanged, or a tree of these for
-    containers; one number for all. Keywords are mapped over their first axis. ``out_axes``: the position of the new axis in
-    the result, or a tree of positions; None for results that are the same for all rows. Values that do not depend on a mapped
-    value are computed once. ``axis_size``: the number of rows, which is needed if nothing is mapped.
+    Parameters
+    ----------
+    function : callable
+        A NumPy function of one row.
+    in_axes : int, None or tree of them, optional
+        For each positional argument the axis to map over, None to pass it unchanged, or a tree of these for containers; one int
+        for all. Keywords are mapped over their first axis.
+    out_axes : int, None or tree of them, optional
+        The position of the new axis in the result, or a tree of positions; None for results that are the same for all rows.
+    axis_size : int, optional
+        The number of rows, which is needed if nothing is mapped.
 
-    A write into a row of an argument reaches the argument. A check that fails for a row fails for all, and the error names the
-    first such row; ``pb.print`` shows all rows at once. Raises TypeError for invalid axes, and calls raise TraceError if sizes
-    or containers do not fit.
+    Returns
+    -------
+    callable
+        A compiled function of arguments that have the mapped axes.
+
+    Raises
+    ------
+    TypeError
+        For invalid axes.
+    TraceError
+        From a call, if sizes or containers do not fit.
+
+    See Also
+    --------
+    map : One row after the other, in less memory.
+    numpy.vectorize : Python's loop over elements.
+
+    Examples
+    --------
+    A gradient for each row of the data, by the same weights:
+
+    >>> loss = lambda w, x: np.sum(x @ w) ** 2
+    >>> data = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> pb.vmap(pb.grad(loss), in_axes=(None, 0))(np.array([1.0, 2.0]), data)
+    array([[2., 0.],
+           [0., 4.],
+           [6., 6.]])
     """
     if function is None:
         return functools.partial(vmap, in_axes=in_axes, out_axes=out_axes, axis_size=axis_size)

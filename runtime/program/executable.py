@@ -403,10 +403,23 @@ trims: list[Callable[[], None]] = []
 
 
 def trim(keep: int = 0) -> None:
-    """Free memory kept for later calls: small arenas, and the pool of large results and arenas, except ``keep`` bytes.
+    """Free memory kept for later calls: small arenas, and the pool of large results and arenas.
 
     Large results and arenas take their memory from a pool and return it when they die; each program keeps small arenas for its
     next calls. Devices free all unused memory. Memory in use is not touched.
+
+    Parameters
+    ----------
+    keep : int, optional
+        The bytes that the pool may keep.
+
+    See Also
+    --------
+    jit : Its option ``donate`` reuses the memory of arguments.
+
+    Examples
+    --------
+    >>> pb.trim()
     """
     for executable in list(_alive):
         for instance in list(executable.instances.values()):

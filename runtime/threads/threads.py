@@ -44,9 +44,31 @@ _PROCESSORS = {"where": "sched_getcpu", "affinity": "sched_getaffinity", "bind":
 
 
 def set_num_threads(number: int) -> None:
-    """Let loops run on ``number`` threads, the caller's included, in this process from now on. Results do not depend on it.
+    """Let loops run on a number of threads in this process from now on. Results do not depend on it.
 
-    1 starts no thread. Waits for a parallel loop under way. Raises ValueError below 1 and above 256.
+    The function waits for a parallel loop under way.
+
+    Parameters
+    ----------
+    number : int
+        The number of threads from 1 to 256, the caller's included; 1 starts no thread.
+
+    Raises
+    ------
+    ValueError
+        Below 1 and above 256.
+
+    See Also
+    --------
+    get_num_threads : The present number.
+
+    Examples
+    --------
+    >>> before = pb.get_num_threads()
+    >>> pb.set_num_threads(1)
+    >>> pb.get_num_threads()
+    1
+    >>> pb.set_num_threads(before)
     """
     if isinstance(number, bool) or not hasattr(number, "__index__"):
         raise TypeError(f"the number of threads is {number!r}: an int is expected")
@@ -54,8 +76,25 @@ def set_num_threads(number: int) -> None:
 
 
 def get_num_threads() -> int:
-    """Return the number of threads that loops may run on, the caller's included: as set by ``set_num_threads``, else by the
-    environment variable `PULLBACK_NUM_THREADS`, else `OMP_NUM_THREADS`, else the processors that this process may use."""
+    """Return the number of threads that loops may run on, the caller's included.
+
+    It is set by `set_num_threads`, else by the environment variable ``PULLBACK_NUM_THREADS``, else by ``OMP_NUM_THREADS``, else
+    it is the number of processors that this process may use.
+
+    Returns
+    -------
+    int
+        The number of threads, from 1.
+
+    See Also
+    --------
+    set_num_threads : Changes it.
+
+    Examples
+    --------
+    >>> pb.get_num_threads() >= 1
+    True
+    """
     with _lock:
         count = _chosen.get("number")
         if count is None:

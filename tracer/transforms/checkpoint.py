@@ -81,7 +81,24 @@ def checkpoint_call(
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint whose kept values, or recomputed values of one segment, need more bytes than its budget."""
+    """Warn of a checkpoint whose kept or recomputed values need more bytes than its budget.
+
+    The message gives the smallest size that a division into segments reaches.
+
+    See Also
+    --------
+    checkpoint : Takes the budget.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> f = pb.checkpoint(lambda x: np.sum(np.exp(np.sin(np.cumsum(x)))), budget=8)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     _ = pb.grad(f)(np.ones(1000))
+    >>> [w.category.__name__ for w in caught]
+    ['CheckpointWarning']
+    """
 
     __module__ = "pullback"
 

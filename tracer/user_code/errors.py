@@ -21,11 +21,40 @@ _noted: ContextVar[list[TraceError] | None] = ContextVar("pullback_noted", defau
 
 
 class TraceError(Exception):
-    """A program that cannot be traced: the cause at ``file``:``line``, and what to write instead.
+    """Report a program that cannot be compiled: the cause at ``file``:``line``, and what to write instead.
 
-    ``message`` is "cause; what to write instead", or only the cause, and ``hint`` the second part. ``source`` is the source
-    line, with carets below the expression if its position is known; ``origins`` describes each traced value in that expression
-    and where it was defined. An unknown part is empty (``line``: 0).
+    An unknown part is empty (``line``: 0).
+
+    Attributes
+    ----------
+    message : str
+        "cause; what to write instead", or only the cause.
+    hint : str
+        The second part of the message.
+    file : str
+        The file of the user's line.
+    line : int
+        Its line, from 1.
+    source : str
+        The source line, with carets below the expression if its position is known.
+    origins : tuple of str
+        A description of each traced value in that expression, and of where it was defined.
+
+    See Also
+    --------
+    jit : Compiles functions.
+    VerificationError : A compiled call that differs from plain Python.
+
+    Examples
+    --------
+    >>> @pb.jit
+    ... def positive(x):
+    ...     return x[x > 0].tobytes()
+    >>> try:
+    ...     positive(np.array([1.0, -2.0]))
+    ... except pb.TraceError as error:
+    ...     print(error.line > 0)
+    True
     """
 
     __module__ = "pullback"

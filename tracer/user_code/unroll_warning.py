@@ -24,7 +24,18 @@ _FREE = ("const", "broadcast")
 
 
 class UnrollWarning(UserWarning):
-    """A Python loop was traced iteration by iteration, into many thousands of operations."""
+    """Warn that a Python loop was traced iteration by iteration, into many thousands of operations.
+
+    See Also
+    --------
+    fori_loop : One loop in the program.
+    scan : One loop with collected results.
+
+    Examples
+    --------
+    >>> issubclass(pb.UnrollWarning, UserWarning)
+    True
+    """
 
     __module__ = "pullback"
 

@@ -55,12 +55,34 @@ INSTEAD = {
 
 
 class DeviceArray(Remote, NDArrayOperatorsMixin):
-    """An array on a CUDA device.
+    """Hold an array on a CUDA device, created by `device_put` and by compiled functions.
 
     Its elements do not change. Python's operators, indexing, NumPy's functions and its own methods are compiled and run on the
     device; ``np.asarray(x)`` and ``x.copy_to_host()`` wait for the result and copy it. PyTorch, CuPy, Numba and JAX use it
-    without a copy, by ``__cuda_array_interface__`` or DLPack. ``dtype``, ``shape``, ``device`` ("cuda:0"), ``strides`` in
-    bytes (None if it is row-major and dense). Created by ``pb.device_put`` and by compiled functions.
+    without a copy, by ``__cuda_array_interface__`` or DLPack.
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+        The dtype of its elements.
+    shape : tuple of int
+        Its shape.
+    device : str
+        The device, such as "cuda:0".
+    strides : tuple of int or None
+        Strides in bytes; None if it is row-major and dense.
+
+    See Also
+    --------
+    device_put : Move arrays to a device.
+
+    Examples
+    --------
+    >>> x = pb.device_put(np.arange(3.0), "cuda")  # needs a device
+    >>> (x + 1).copy_to_host()  # needs a device
+    array([1., 2., 3.])
+    >>> x.device  # needs a device
+    'cuda:0'
     """
 
     # ``owner`` keeps the memory alive: a block of the device's pool, or an object of another library, which may be used on

@@ -10,12 +10,38 @@ from pullback.runtime.compile.validation import CompileError
 
 
 class DeviceError(RuntimeError):
-    """Raised if a device does not exist, or if an operation on it fails."""
+    """Report that a device does not exist, or that an operation on it failed.
+
+    See Also
+    --------
+    DeviceFault : A kernel failed.
+    DeviceMemoryError : The memory of the device does not suffice.
+
+    Examples
+    --------
+    >>> try:
+    ...     pb.device_put(np.ones(3), "cuda:99")
+    ... except pb.DeviceError:
+    ...     print("no such device")
+    no such device
+    """
 
 
 class DeviceMemoryError(DeviceError, MemoryError):
-    """Raised if a device has no memory for a buffer, which the message names. Free memory that was kept for later calls has
-    been returned to the driver."""
+    """Report that a device has no memory for a buffer, which the message names.
+
+    Free memory that was kept for later calls has been returned to the driver.
+
+    See Also
+    --------
+    DeviceError : The base class.
+    trim : Frees memory that is kept for later calls.
+
+    Examples
+    --------
+    >>> issubclass(pb.DeviceMemoryError, pb.DeviceError)
+    True
+    """
 
 
 class NoArchitecture(CompileError):
@@ -23,11 +49,34 @@ class NoArchitecture(CompileError):
 
 
 class DeviceFault(DeviceError):
-    """Raised after a kernel failed on a device: nothing runs there any more in this process. The CPU is not affected."""
+    """Report that a kernel failed on a device: nothing runs there any more in this process. The CPU is not affected.
+
+    See Also
+    --------
+    DeviceError : The base class.
+
+    Examples
+    --------
+    >>> issubclass(pb.DeviceFault, pb.DeviceError)
+    True
+    """
 
 
 class DeviceWarning(UserWarning):
-    """Issued if part of a program for a device is run by the CPU, on copies."""
+    """Warn that part of a program for a device is run by the CPU, on copies.
+
+    See Also
+    --------
+    jit : Takes the device.
+
+    Examples
+    --------
+    Make it an error, so that no copy goes unnoticed:
+
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", pb.DeviceWarning)
+    """
 
 
 def warn_of(title: str, device: str, fallbacks: Sequence[Any]) -> None:
