@@ -4,6 +4,7 @@
 #   make test    ruff, mypy, then the tests; fails where CUDA can be tested neither over a stand-in nor on a GPU (PULLBACK_CUDA= lets it)
 #   make bench   time it beside JAX, PyTorch, Dr.Jit, Numba, C and the machine's limits on two threads, an hour; THREADS=1 on one
 #   make lint    ruff and mypy alone
+#   make docs    the documentation as a site, in build/site/html; make docs-full also runs the gallery and the notebooks, and stores their output
 #   make gpu     on a machine with a GPU: checks, tests, sanitizer and benchmarks, in ten minutes
 #   make cuda-host   build what the tests of CUDA without a GPU need: PyCUDA and a stand-in driver (about a minute, once)
 
@@ -13,7 +14,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
 THREADS ?= 2
 
-.PHONY: demo test bench gpu lint cuda-host clean
+.PHONY: demo test bench gpu lint docs docs-full cuda-host clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo
@@ -25,6 +26,12 @@ test: .venv/.test
 
 bench: .venv/.bench
 	$(BIN)/python -m benchmarks --threads $(THREADS) --machine --memory --plot
+
+docs: .venv/.docs
+	$(BIN)/python docs/build_site.py
+
+docs-full: .venv/.docs
+	$(BIN)/python docs/build_site.py --full
 
 # What is found is in build/on_gpu, also if it is ended early. `--rehearse` tries it over the stand-in for a GPU.
 gpu: .venv/.test
@@ -51,7 +58,7 @@ lint: .venv/.test
 	$(INSTALL) -e .
 	@touch $@
 
-.venv/.test .venv/.bench: .venv/.%: pyproject.toml | .venv/bin/python
+.venv/.test .venv/.bench .venv/.docs: .venv/.%: pyproject.toml | .venv/bin/python
 	$(INSTALL) -e '.[$*]'
 	@touch $@ .venv/.demo
 

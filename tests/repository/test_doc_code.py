@@ -29,7 +29,7 @@ BLOCK = re.compile(
 )
 PAGES = [
     page
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
     if "```python\n" in page.read_text() and page.name != "mistakes.md"
 ]
 
@@ -80,7 +80,7 @@ def test_code_runs(path: Path, bless: bool, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    "path", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")], ids=lambda p: p.name
+    "path", [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")], ids=lambda p: p.name
 )
 def test_links_lead_somewhere(path: Path) -> None:
     text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)

@@ -16,7 +16,7 @@ from tests.support.paths import ROOT
 
 LISTING = re.compile(r"(<!-- \$ pullback (?P<command>[^\n]+?) -->\n```\n)(?P<text>.*?)(```)", re.DOTALL)
 FUNCTION = re.compile(r"(<!-- (?P<path>tests/[^\n]+?): (?P<name>\w+) -->\n```\n)(?P<text>.*?)(```)", re.DOTALL)
-EVERY = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EVERY = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [path for path in EVERY if LISTING.search(path.read_text())]
 
 

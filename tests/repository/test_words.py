@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 
 PACKAGES = ("pullback", "tracer", "ir", "codegen", "runtime")
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TESTS = sorted(
     path for folder in ("tests", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py") if path != Path(__file__)
 )
