@@ -38,6 +38,8 @@ MOST_GATHERED = 8 * 2**20
 """The bytes of partial results beyond which the workers reduce them to one, rather than the client."""
 SENT_WITH_TASKS = 64 * 2**10
 """The bytes of arguments that are sent with each task; more are sent to the workers once, separately."""
+MOST_TEXT = 16 * 2**10
+"""The characters of a program that is sent with each task; a longer one is sent to the workers once, separately."""
 MOST_PREPARED = 4
 """The number of block lengths for which programs are compiled ahead. Blocks of equal length but for one row have two; one program
 serves all lengths of a size class."""
@@ -95,7 +97,7 @@ class BoundRows:
         with self.lock:
             by_bounds = self.by_client.setdefault(client, {})
             if bounds not in by_bounds:
-                blocks = [_rows(self.arrays.values(), a, b) for a, b in nonempty(bounds)]
+                blocks = [(a, b, _rows(self.arrays.values(), a, b)) for a, b in nonempty(bounds)]
                 by_bounds[bounds] = Kept(blocks, client)
             return by_bounds[bounds]
 
@@ -112,9 +114,14 @@ _tasks: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[BlockPart, dict
 
 
 def cluster_runner(plan: Plan, bounds: tuple[int, ...], client: Any, bound: BoundRows) -> RunBlocks:
-    """Return how the parts of a plan run for the blocks between ``bounds``: on the workers of ``client``."""
+    """Return how the parts of a plan run for the blocks between ``bounds``: on the workers of ``client``. The tasks of all parts
+    are released with it, after the call: a scheduler in this process would release them while the rest of the call computes."""
+
+    steps: list[_Step] = []
+
     def run(part: BlockPart, slots: Mapping[int, Any]) -> tuple[Sequence[tuple[Any, ...]], Sequence[Any]]:
         step = _Step(plan, part, bounds, client, bound, slots)
+        steps.append(step)
         for attempt in range(ATTEMPTS):
             try:
                 return step.run()
@@ -152,9 +159,10 @@ class _Step:
         self.sources, sent, values = _sources(plan, part, bound)
         self.bound = bound.kept(client, bounds) if any(origin == "bound" for origin, _ in self.sources) else None
         self.kinds: Mapping[Any, Sequence[str]] = {}
+        self.futures: Sequence[Any] = ()
         self.task = self._task()
         arrays = [(slots[k], plan.axes[k]) for k in sent]
-        rows = [_rows(arrays, a, b) for a, b in self.ranges]
+        rows = [_rows(arrays, a, b) for a, b in self.ranges] if arrays else []
         self.sent: list[Any] | Kept = rows
         if _bytes_of([x for block in rows for x in block]) > SENT_WITH_TASKS:
             self.sent = Kept(rows, client)
@@ -166,22 +174,37 @@ class _Step:
 
     def _compare_kinds(self) -> None:
         """Warn if workers of different kinds compute other bits for the first block."""
-        (start, stop), *_ = self.ranges
-        bound = self.bound.futures[0] if self.bound is not None else ()
-        sent = self.sent.futures[0] if isinstance(self.sent, Kept) else self.sent[0]
+        function, keywords = self._call()
+        first = [column[0] for column in self._columns()]
         futures = [
-            self.client.submit(
-                compute_block, start, stop, bound, sent, task=self.task.futures[0], values=self._shared_values(),
-                workers=[addresses[0]], pure=False,
-            )
+            self.client.submit(function, *first, **keywords, workers=[addresses[0]], pure=False)
             for addresses in self.kinds.values()
-        ]  # fmt: skip
+        ]
         bits = {b"".join(np.asarray(x).tobytes() for x in _flat(result)) for result in self.client.gather(futures)}
         if len(bits) > 1:
             warm.warn_of_kinds(self.kinds, self.plan.name)
 
-    def _shared_values(self) -> Any:
-        return self.values.futures[0] if isinstance(self.values, Kept) else self.values
+    def _columns(self) -> list[Sequence[Any]]:
+        """Return the blocks, and the rows that are sent with this call, if any."""
+        blocks = [(a, b, ()) for a, b in self.ranges] if self.bound is None else self.bound.futures
+        sent = self.sent.futures if isinstance(self.sent, Kept) else self.sent
+        return [blocks, sent] if sent else [blocks]
+
+    def _call(self) -> tuple[Callable[..., Any], dict[str, Any]]:
+        """Return the function that computes a block, and its keywords.
+
+        Dask searches each argument for futures, and each future is a dependency of each task, which costs its scheduler time. So
+        a task with a short program and small values is sent as the function itself.
+        """
+        task = self.task.objects[0]
+        keywords: dict[str, Any] = {}
+        if isinstance(self.values, Kept):
+            keywords["values"] = self.values.futures[0]
+        else:
+            task = task.of_values(self.values)
+        if len(task.program.text) <= MOST_TEXT:
+            return task, keywords
+        return compute_block, {"task": self.task.futures[0], "values": self.values, **keywords}
 
     def _task(self) -> Kept:
         parts = _tasks.setdefault(self.client, weakref.WeakKeyDictionary())
@@ -202,19 +225,10 @@ class _Step:
 
     def run(self) -> tuple[Sequence[tuple[Any, ...]], Sequence[Any]]:
         """Compute the part for all blocks."""
-        client, count = self.client, len(self.ranges)
-        token = secrets.token_hex(8)
-        futures = client.map(
-            compute_block,
-            [a for a, _ in self.ranges],
-            [b for _, b in self.ranges],
-            self.bound.futures if self.bound is not None else [()] * count,
-            self.sent.futures if isinstance(self.sent, Kept) else self.sent,
-            task=self.task.futures[0],
-            values=self._shared_values(),
-            key=[(f"{self.plan.name}-{token}", k) for k in range(count)],
-            pure=False,
-        )
+        client, token = self.client, secrets.token_hex(8)
+        function, keywords = self._call()
+        keys = [(f"{self.plan.name}-{token}", k) for k in range(len(self.ranges))]
+        futures = self.futures = client.map(function, *self._columns(), **keywords, key=keys, pure=False)
         kept = [_Blocks(futures, k, axis, self) for k, axis in enumerate(self.part.kept)]
         reduced: list[tuple[Any, ...]] = []
         if self.part.reductions:

@@ -14,44 +14,56 @@ from pullback.ir.passes.rows.combine import combined
 Partials = tuple[Any, ...]
 BlockResult = tuple[list[Partials], tuple[Any, ...]]
 """The partial results of each reduction, and the results that keep the rows."""
+RowBlock = tuple[int, int, tuple[Any, ...]]
+"""The first row of a block, the row after its last, and its rows of the bound arrays."""
 
 
 class BlockTask:
     """A part of a plan, as the workers keep it. ``sources``: where each argument comes from ("first", "bound", "sent" or
-    "value") and its position there; ``reductions``: the number of partial results of each reduction."""
+    "value") and its position there; ``reductions``: the number of partial results of each reduction; ``values``: those of a call,
+    if they are known."""
 
-    def __init__(self, program: BlockProgram, sources: Sequence[tuple[str, int]], reductions: Sequence[int]) -> None:
+    def __init__(
+        self, program: BlockProgram, sources: Sequence[tuple[str, int]], reductions: Sequence[int], values: Sequence[Any] = ()
+    ) -> None:
         self.program = program
         self.sources = tuple(sources)
         self.reductions = tuple(reductions)
+        self.values = tuple(values)
 
     def __reduce__(self) -> Any:
-        return BlockTask, (self.program, self.sources, self.reductions)
+        return BlockTask, (self.program, self.sources, self.reductions, self.values)
+
+    def of_values(self, values: Sequence[Any]) -> BlockTask:
+        """Return the task with the values of a call."""
+        return BlockTask(self.program, self.sources, self.reductions, values)
 
     def prepare(self, lengths: Sequence[int]) -> None:
         """Compile the program for blocks of these numbers of rows."""
         for rows in lengths:
             self.program.prepare(rows)
 
-    def __call__(self, start: int, stop: int, bound: Sequence[Any], sent: Sequence[Any], values: Sequence[Any]) -> BlockResult:
-        read: dict[str, Sequence[Any]] = {"first": (np.int64(start),), "bound": bound, "sent": sent, "value": values}
+    def __call__(self, block: RowBlock, sent: Sequence[Any] = (), values: Sequence[Any] = ()) -> BlockResult:
+        start, stop, bound = block
+        arrays = {"bound": bound, "sent": sent, "value": values or self.values}
+        read: dict[str, Sequence[Any]] = arrays | {"first": (np.int64(start),)}
         results = self.program(stop - start, [read[origin][k] for origin, k in self.sources])
         ends = np.cumsum([0, *self.reductions]).tolist()
         return [tuple(results[a:b]) for a, b in itertools.pairwise(ends)], tuple(results[ends[-1] :])
 
 
 def compute_block(
-    start: int, stop: int, bound: Sequence[Any], sent: Sequence[Any], task: BlockTask, values: Sequence[Any]
+    block: RowBlock, sent: Sequence[Any] = (), *, task: BlockTask, values: Sequence[Any] = ()
 ) -> BlockResult:  # fmt: skip
     """Compute a part of a plan for one block."""
-    return task(start, stop, bound, sent, values)
+    return task(block, sent, values)
 
 
 def compute_chunk(start: int, sent: Sequence[Any], axes: Sequence[int], task: BlockTask, values: Sequence[Any]) -> BlockResult:
     """Compute a part of a plan for a chunk of arrays, whose number of rows they show."""
     arrays = [np.asarray(x) for x in sent]
     rows = arrays[0].shape[axes[0]] if arrays else 0
-    return task(start, start + rows, (), arrays, values)
+    return task((start, start + rows, ()), arrays, values)
 
 
 def combine_blocks(parts: Sequence[BlockResult], names: Sequence[str]) -> BlockResult:
