@@ -99,14 +99,17 @@ class _Call:
         self.chunks = self._matched_chunks()
         self.is_known = not any(math.isnan(n) for n in self.chunks)
         counts = [int(sum(self.chunks))] if self.is_known else list(UNKNOWN)
-        plans = [self._plan(args, kwargs, count) for count in counts]
+        advice = "the number of rows, which is not known; pass x.to_dask_array(lengths=True), which computes the chunks' lengths"
+        try:
+            plans = [self._plan(args, kwargs, count) for count in counts]
+        except (ValueError, IndexError) as error:
+            if self.is_known:
+                raise
+            raise TraceError(f"{function.__name__} fails, or depends on {advice}. For {UNKNOWN[0]} rows: {error}") from error
         self.plan, self.leaves, self.values, self.by_leaf = plans[0]
         texts = {tuple(program.text for program in plan.programs.values()) for plan, *_ in plans}
         if len(texts) > 1 or (not self.is_known and any(FIRST in part.inputs for part in self.plan.programs)):
-            raise TraceError(
-                f"{function.__name__} depends on the number of rows, which is not known for chunks of unknown length; pass "
-                "x.to_dask_array(lengths=True), which computes the lengths"
-            )
+            raise TraceError(f"{function.__name__} depends on {advice}")
 
     def _matched_chunks(self) -> tuple[float, ...]:
         """Return the lengths of the chunks, which are the same for all arrays. Raises TraceError and ValueError."""

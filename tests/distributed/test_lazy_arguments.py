@@ -110,7 +110,7 @@ COLUMN = dd.from_pandas(pd.DataFrame({"a": np.zeros(20)}), npartitions=2)["a"]
         (lambda: refused(lambda x, w: x * w, GRID, np.ones(4)), pb.TraceError, "another argument|result is not one array|not"),
         (lambda: refused(lambda a: a / len(a), COLUMN), pb.TraceError, "depends on the number of rows"),
         (lambda: refused(lambda a: np.argmax(a), COLUMN), pb.TraceError, "depends on the number of rows"),
-        (lambda: refused(lambda a, b: a + b, COLUMN, np.zeros(20)), Exception, ""),
+        (lambda: refused(lambda a, b: a + b, COLUMN, np.zeros(20)), pb.TraceError, "depends on the number of rows"),
         (lambda: pb.jit(lambda: X.sum())(), pb.TraceError, "computed in parts when it is asked for"),
     ],
 )
