@@ -469,7 +469,8 @@ class Grouping(Paths):
             inside = [r for r in reads if self.holder(r.root) is cluster]
             phases = [self.read_phase(cluster, r, "element") for r in inside]
             member_phases = [p for p in phases if isinstance(p, int)]
-            if cluster.space == space and member_phases == phases and self.is_acyclic(cluster, reads):
+            fits = cluster.space == space and member_phases == phases and (bool(space) or cluster is self.checked)
+            if fits and self.is_acyclic(cluster, reads):
                 self.add_copy(cluster, value, reads, max(member_phases, default=0))
                 return
         self.add_copy(self.new_cluster(space), value, reads, 0)

@@ -25,7 +25,7 @@ import importlib, pathlib
 import pullback.tracer
 
 before = names()
-adapters = ("torch", "distributed.cluster")  # these import a library of the user's, which may import SciPy
+adapters = ("torch", "distributed.cluster", "distributed.embedded", "distributed.lazy")  # import what may import SciPy
 for folder in {os.path.dirname(pullback.tracer.__file__), os.path.dirname(pb.__file__)}:
     for path in pathlib.Path(folder).rglob("*.py"):
         name = path.relative_to(folder).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
