@@ -367,7 +367,7 @@ class Rolled:
         if any(not any(t is x for x, _ in ran.written) for t in self.supposed):
             self.targets, self.supposed, self.supposes, self.exchanged, self.size = [], [], False, None, -1
             return False
-        self.enter_places(new_carried, ran)
+        self.enter_places([*self.carried, *new_carried], ran)
         if new_carried or new_targets or (returned is not UNBOUND and self.returned is UNBOUND) or self.leaves(ran):
             self.carried += new_carried
             changed_values = [value for k in new_carried for value in (self.entry[k], ran.variables[k])]
