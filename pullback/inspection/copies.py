@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pullback.inspection.provenance import NUMBERED, Anatomy, members, unmarked
+from pullback.inspection.provenance import SOURCED, Anatomy, members, unmarked
 from pullback.ir.core.structure import NOWHERE, Block, Instruction, Loc
 from pullback.ir.core.types import DType
 from pullback.ir.shapes.extents import value_of
@@ -97,7 +97,7 @@ def _runs(anatomy: Anatomy, block: Block, times: int, is_in_loop: bool) -> Itera
 
 def _line(anatomy: Anatomy, step: Instruction) -> Loc:
     """Return the user's line of a step, or of the first op that it runs."""
-    source = anatomy.sources[step.loc.line] if step.loc.file == NUMBERED else step
+    source = anatomy.sources[step.loc.line] if step.loc.file == SOURCED else step
     for i in members(source):
         loc = unmarked(anatomy.loc(i))
         if loc:

@@ -347,6 +347,7 @@ def _results(call: Call, anatomy: Anatomy | None, plan: Plan | None) -> list[Buf
     """Return the results that the call allocates, in order: those that are an argument, or in the memory of one, are left out."""
     results = []
     sizes = {} if anatomy is None else anatomy.sizes
+    names = {} if anatomy is None else anatomy.names(anatomy.program)
     home = {} if anatomy is None else reused_parameters(anatomy.module, call.over)
     outcomes = anatomy.outcomes if anatomy is not None else split_outcomes(call.trace)[1]
     for outcome, value in zip(outcomes, call.trace.function.results, strict=True):
@@ -357,7 +358,7 @@ def _results(call: Call, anatomy: Anatomy | None, plan: Plan | None) -> list[Buf
         if outcome.source in ("result", "repeat") and anatomy is not None and plan is not None:
             shown = anatomy.program.results[outcome.index]
             maker = anatomy.producers.get(plan.owner[shown])
-            name = anatomy.names(anatomy.program)[shown]
+            name = names[shown]
         op = maker.op.name if maker is not None else ""
         results.append(_typed("result", name, value.type, op, _loc(anatomy, maker), sizes))
     return results

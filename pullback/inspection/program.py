@@ -7,17 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from pullback.codegen.analysis.steps import Access, accesses, dependencies, owners
-from pullback.inspection.provenance import NUMBERED, Anatomy, members
-from pullback.ir.core.structure import Block, Function, Instruction, Module, walk
+from pullback.inspection.provenance import NUMBERED, SOURCED, Anatomy, members, unmarked
+from pullback.ir.core.structure import Block, Function, Instruction, Loc, Module, walk
 from pullback.ir.core.value import Value
+from pullback.ir.listing import Listing, list_module
 from pullback.ir.ops.program import Alloc
-from pullback.ir.text import print_module
+from pullback.ir.text import Notes, print_module
 from pullback.programs.pipeline import concrete
 from pullback.programs.report import counted, places
 from pullback.runtime.program.arena import aligned_bytes
 from pullback.runtime.program.plan import Placement, Plan
-
-Notes = dict[Instruction, dict[int | None, str]]
 
 
 def program_text(anatomy: Anatomy, locations: bool = False) -> str:
@@ -26,12 +25,31 @@ def program_text(anatomy: Anatomy, locations: bool = False) -> str:
     Comments give each buffer's location and its first and last step; for each step, the steps that it depends on, what it
     reads and writes, and the user's lines.
     """
-    shown = concrete(_located(anatomy), anatomy.abstract)
+    module, notes = _commented(anatomy)
+    return print_module(module, locations, notes)
+
+
+def program_listing(anatomy: Anatomy) -> Listing:
+    """Return the text of ``program_text`` by lines, with the user's locations."""
+    return list_module(*_commented(anatomy))
+
+
+def _commented(anatomy: Anatomy) -> tuple[Module, Notes]:
+    """Return a call's program with its kernels, at the user's locations, and the comments on it."""
+
+    def at_users_lines(block: Block) -> Block:
+        instructions = (
+            replace(i, loc=unmarked(anatomy.loc(i)), regions=tuple(map(at_users_lines, i.regions))) for i in block.instructions
+        )
+        return replace(block, instructions=tuple(instructions))
+
+    located = concrete(_located(anatomy), anatomy.abstract)
+    shown, *kernels = (replace(f, body=at_users_lines(f.body)) for f in (located, *anatomy.module.functions[1:]))
     new = list(walk(shown.body))
     old = list(walk(anatomy.program.body))
     counterparts = dict(zip(old, new[len(new) - len(old) :], strict=True))
-    notes = {counterparts[i]: note for i, note in _Listing(anatomy).notes().items()}
-    return print_module(Module((shown, *anatomy.module.functions[1:])), locations, notes)
+    notes: Notes = {counterparts[i]: note for i, note in _Listing(anatomy).notes().items()}
+    return Module((shown, *kernels)), notes
 
 
 def _located(anatomy: Anatomy) -> Function:
@@ -51,8 +69,9 @@ def _located(anatomy: Anatomy) -> Function:
 
 
 def _located_text(anatomy: Anatomy, text: str) -> str:
-    file, _, position = text.partition(":")
-    return str(anatomy.locs[int(position)]) if file == NUMBERED and position.isdigit() else text
+    file, _, position = text.partition(" ")[0].partition(":")
+    is_index = file in (NUMBERED, SOURCED) and position.isdigit()
+    return str(anatomy.users_loc(Loc(file, int(position)))) if is_index else text
 
 
 class _Listing:
@@ -72,9 +91,9 @@ class _Listing:
         } | self.position  # fmt: skip
         self.lines = {s.launch: s for s in anatomy.steps}
 
-    def notes(self) -> Notes:
+    def notes(self) -> dict[Instruction, dict[int | None, str]]:
         """Return the comments by instruction."""
-        texts: Notes = {}
+        texts: dict[Instruction, dict[int | None, str]] = {}
         lives = self.lives()
         for i in walk(self.anatomy.program.body):
             if isinstance(i.op, Alloc):

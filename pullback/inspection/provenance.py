@@ -10,8 +10,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from weakref import WeakKeyDictionary
 
-from pullback.codegen.fuse.fuse import fuse_with_decisions
+from pullback.codegen.fuse.fuse import Fused, fuse_with_decisions
 from pullback.codegen.fuse.rematerialize import Rematerialization
 from pullback.codegen.lower.copies import ArrayCopy
 from pullback.codegen.lower.lower import lower
@@ -34,6 +35,8 @@ from pullback.tracer import TraceError
 
 NUMBERED = "#"
 """File name of the locations that are indices."""
+SOURCED = "#step"
+"""File name of the locations in a lowered program that are indices of what it runs."""
 FORWARD = "forward"
 """Prefix of the note of instructions in the forward part of a gradient."""
 
@@ -56,16 +59,15 @@ class Anatomy:
     """The stages of a call's program.
 
     ``optimised`` and ``fused`` are array IR of named extents, ``sizes`` the values of the extents; ``locs`` the user's
-    locations, by their indices. ``saving`` says why values are stored. ``module`` is the lowered program with its kernels; the
-    locations of its steps are the indices of what they run in ``sources``: the instructions of ``fused``, including those of
-    its control flow. ``copies``: the copies of arrays, some of which may not be in the program.
+    locations, by their indices. ``fusion`` says why values are stored, and why kernels are not fused. ``module`` is the lowered
+    program with its kernels; the locations of its steps are the indices of what they run in ``sources``: the instructions of
+    ``fused``, including those of its control flow. ``copies``: the copies of arrays, some of which may not be in the program.
     """
 
     abstract: Abstract
     outcomes: tuple[Outcome, ...]
     optimised: Function
-    fused: Function
-    saving: Rematerialization
+    fusion: Fused
     module: Module
     sources: Sequence[Instruction]
     locs: Sequence[Loc]
@@ -82,9 +84,22 @@ class Anatomy:
     def program(self) -> Function:
         return self.module.functions[0]
 
+    @property
+    def fused(self) -> Function:
+        return self.fusion.function
+
+    @cached_property
+    def saving(self) -> Rematerialization:
+        return self.fusion.rematerialization
+
     def loc(self, instruction: Instruction) -> Loc:
-        """Return the user's location of an instruction of ``optimised`` or of a group of ``fused``."""
-        loc = instruction.loc
+        """Return the user's location of an instruction of ``optimised``, ``fused`` or ``module``."""
+        return self.users_loc(instruction.loc)
+
+    def users_loc(self, loc: Loc) -> Loc:
+        """Return the user's location for one that is an index; others are returned unchanged."""
+        if loc.file == SOURCED:
+            loc = self.sources[loc.line].loc
         return self.locs[loc.line] if loc.file == NUMBERED else loc
 
     def bytes_of(self, value: Value) -> int:
@@ -116,7 +131,7 @@ class Anatomy:
         result: list[Step] = []
         launches = list(self.launches(self.program.body, 1, True))
         for position, (launch, times, is_known) in enumerate(launches):
-            source = self.sources[launch.loc.line] if launch.loc.file == NUMBERED else None
+            source = self.sources[launch.loc.line] if launch.loc.file == SOURCED else None
             after = launches[position + 1][0].loc if position + 1 < len(launches) else NOWHERE
             is_copy = source is None or isinstance(source.op, Host | Loop | Switch) or after == launch.loc
             kernel = self.module[launch.params["kernel"]]
@@ -188,8 +203,19 @@ def members(source: Instruction) -> Iterator[Instruction]:
         yield source
 
 
+_ANATOMIES: WeakKeyDictionary[Call, Anatomy | None] = WeakKeyDictionary()
+"""The programs of the calls on which reports are being made."""
+
+
 def dissect(call: Call) -> Anatomy | None:
-    """Rebuild the program of a call; None if there is nothing to compute. Raises TraceError if a gradient cannot be computed."""
+    """Rebuild the program of a call, once; None if there is nothing to compute. Raises TraceError if a gradient cannot be
+    computed."""
+    if call not in _ANATOMIES:
+        _ANATOMIES[call] = _dissected(call)
+    return _ANATOMIES[call]
+
+
+def _dissected(call: Call) -> Anatomy | None:
     function, outcomes = split_outcomes(call.trace)
     if not function.results and all(map(is_pure, function.instructions)):
         return None
@@ -202,7 +228,7 @@ def dissect(call: Call) -> Anatomy | None:
     numbered, locs = _numbered(optimised.body)
     optimised = replace(optimised, body=numbered)
     fusion = fuse_with_decisions(optimised, fusion_target(call.device))
-    groups, saving = fusion.function, fusion.rematerialization
+    groups = fusion.function
     sources: list[Instruction] = []
     layouts, target = layouts_of(call.trace, call.leaves, len(abstract.constants), call.device), target_of(call.device)
     over = call.over if target == "cpu" else ()
@@ -212,8 +238,7 @@ def dissect(call: Call) -> Anatomy | None:
         abstract=abstract,
         outcomes=outcomes,
         optimised=optimised,
-        fused=groups,
-        saving=saving,
+        fusion=fusion,
         module=lowered,
         sources=sources,
         locs=locs,
@@ -248,7 +273,7 @@ def _sourced(block: Block, sources: list[Instruction]) -> Block:
     """Append the instructions of a block and of its control flow to ``sources``, and set their locations to the indices there."""
     instructions = []
     for i in block.instructions:
-        index = Loc(NUMBERED, len(sources))
+        index = Loc(SOURCED, len(sources))
         sources.append(i)
         inside = tuple(_sourced(r, sources) for r in i.regions) if isinstance(i.op, Loop | Switch) else i.regions
         instructions.append(replace(i, loc=index, regions=inside))

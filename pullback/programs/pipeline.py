@@ -521,20 +521,36 @@ def stages(
     Funcs and programs have the shapes of the call, so that their texts can be run; kernels serve all shapes.
     """
     texts: dict[str, str] = {}
+
+    def show(stage: str, module: Module, notes: Notes) -> None:
+        texts[stage] = print_module(module, locations, notes)
+
+    module = observe_stages(trace, leaves, device, over, show)
+    return texts | kernel_texts(module, target_of(device))
+
+
+def observe_stages(
+    trace: Trace, leaves: Sequence[Any], device: str, over: Over, show: Callable[[str, Module, Notes], None]
+) -> Module:  # fmt: skip
+    """Call ``show`` with the name of each stage of IR, its module and the comments on it, in order; return the scheduled
+    module.
+
+    Funcs and programs have the shapes of the call; kernels serve all shapes.
+    """
     abstract, target = templated(trace.function), target_of(device)
 
     def observe(stage: str, module: Module, groups: fuse.Fused | None = None) -> None:
         functions = tuple(f if f.kind == "kernel" else concrete(f, abstract) for f in module.functions)
-        notes = {} if groups is None else transfer_notes(groups.boundaries(), groups.function, functions[0])
+        notes: Notes = {} if groups is None else transfer_notes(groups.boundaries(), groups.function, functions[0])
         if stage == "schedule" and target == "cpu":
             notes = matmul_choices.notes_of(Module(functions))
-        texts[stage] = print_module(Module(functions), locations, notes)
+        show(stage, Module(functions), notes)
 
-    texts["trace"] = print_module(Module((trace.function,)), locations)
+    show("trace", Module((trace.function,)), {})
     layouts = layouts_of(trace, leaves, len(abstract.constants), device)
     module = scheduled(lowered(abstract, layouts, target, observe, over), target)
     observe("schedule", module)
-    return texts | kernel_texts(module, target)
+    return module
 
 
 def transfer_notes(notes: Notes, function: Function, concrete: Function) -> Notes:
