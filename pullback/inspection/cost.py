@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from pullback.inspection.provenance import Anatomy, Step, dissect, members, unmarked
 from pullback.ir.core.op import OPS, Op
-from pullback.ir.core.structure import Block, Instruction, Loc, walk
+from pullback.ir.core.structure import NOWHERE, Block, Instruction, Loc, walk
 from pullback.ir.core.types import DType, RefType
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant, Count
@@ -58,6 +58,19 @@ MOST_LANES = 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True)
+class LineCost:
+    """The part of a kernel's work that comes from one location of the user's, with the note of a gradient as "pullback(mul)".
+
+    ``flops`` and ``functions``: as in ``KernelCost``. ``bytes``: those of all loads and stores, each as often as it runs.
+    """
+
+    loc: Loc
+    flops: int
+    functions: int
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class KernelCost:
     """Hold the cost of one launch, or in a loop of the ``launches`` of one launch instruction.
 
@@ -83,6 +96,8 @@ class KernelCost:
         The number of launches.
     is_single : bool
         Whether all floats that it reads and writes have 32 bits or less.
+    by_line : tuple of LineCost
+        The flops, functions and bytes of loads and stores by the user's locations.
     flops : int
         Additions, multiplications, divisions and square roots, one each.
     functions : int
@@ -113,6 +128,7 @@ class KernelCost:
     is_exact: bool = True
     launches: int = 1
     is_single: bool = False
+    by_line: tuple[LineCost, ...] = ()
 
     @property
     def flops(self) -> int:
@@ -264,7 +280,22 @@ def cost_of(anatomy: Anatomy, step: Step) -> KernelCost:
         is_exact=count.is_exact and step.is_known,
         launches=step.times,
         is_single=_is_single(refs),
+        by_line=tuple(_by_line(anatomy, count, step.times)),
     )
+
+
+def _by_line(anatomy: Anatomy, count: _Counter, times: int) -> Iterator[LineCost]:
+    """Yield the work of a kernel by the user's locations, in the order in which the kernel meets them."""
+    works: dict[Loc, dict[str, int]] = {}
+    for loc, work in count.work.items():
+        users = unmarked(anatomy.users_loc(loc))
+        total = works.setdefault(users, dict.fromkeys(work, 0))
+        for word, amount in work.items():
+            total[word] += amount * times
+    for loc, work in works.items():
+        if loc and any(work.values()):
+            flops = work["add"] + work["multiply"] + work["divide"]
+            yield LineCost(loc=loc, flops=flops, functions=work["function"], bytes=work["bytes"])
 
 
 def _is_single(refs: Sequence[Value]) -> bool:
@@ -279,6 +310,7 @@ class _Counter:
     A loop is walked once, unless the work in its body depends on its index: then once with all iterations together, each of
     which is a *lane*. ``values`` are the known values of integers: a scalar, or one for each lane. ``times`` is the number of
     runs of the instructions in each lane. ``tables``: the references that an entry of a table may be, read in equal parts.
+    ``work``: the counts, and the bytes loaded and stored, by the location of the instructions; ``loc`` is the present one.
     """
 
     sizes: Mapping[str, int]
@@ -291,6 +323,8 @@ class _Counter:
     tables: dict[Value, list[Value]] = field(default_factory=dict)
     times: Any = field(default_factory=lambda: np.ones(1, np.int64))
     is_exact: bool = True
+    work: dict[Loc, dict[str, int]] = field(default_factory=dict)
+    loc: Loc = NOWHERE
 
     @property
     def runs(self) -> int:
@@ -298,8 +332,20 @@ class _Counter:
         return int(self.times.sum())
 
     def block(self, block: Block) -> None:
+        outer = self.loc
         for i in block.instructions:
+            self.loc = i.loc or outer
             self.instruction(i)
+        self.loc = outer
+
+    def add(self, name: str, amount: int) -> None:
+        """Count some work of the present instruction."""
+        if name in self.counts:
+            self.counts[name] += amount
+        work = self.work.get(self.loc)
+        if work is None:
+            work = self.work[self.loc] = dict.fromkeys((*CLASSES, "bytes"), 0)
+        work[name] += amount
 
     def instruction(self, i: Instruction) -> None:
         match i.op:
@@ -351,7 +397,7 @@ class _Counter:
         for name, values in combined_values(i.params.get("combine", ()), i.results[len(i.params.get("scan", ())) :]):
             dtype = values[0].type.dtype
             if name.startswith("arg"):
-                self.counts["compare" if dtype.is_float else "integer"] += inside
+                self.add("compare" if dtype.is_float else "integer", inside)
             else:
                 self.count(OPS[name], dtype, inside)
 
@@ -378,7 +424,7 @@ class _Counter:
         assert isinstance(i.op, Library)
         shapes = [tuple(value_of(e, self.sizes) for e in v.type.shape) for v in i.operands]
         for name in ("multiply", "add"):
-            self.counts[name] += i.op.products(shapes, i.params) * self.runs
+            self.add(name, i.op.products(shapes, i.params) * self.runs)
         self.count_call(i.op.name, self.runs)
         for counts, positions in ((self.loads, i.op.reads), (self.stores, i.op.writes)):
             for k in positions:
@@ -393,7 +439,7 @@ class _Counter:
         for region, times in zip(i.regions, (rows * depth, depth * columns, rows * columns, runs), strict=False):
             self.count_body(region, self.times * times)
         for name in ("multiply", "add"):
-            self.counts[name] += int((self.times * rows * columns * depth).sum())
+            self.add(name, int((self.times * rows * columns * depth).sum()))
         combined = (*i.params.get("combine", ()), *i.params.get("row_combine", ()))
         for name, value in zip(combined, i.regions[2].results, strict=True):
             self.count(OPS[name], value.type.dtype, int((self.times * rows * columns).sum()))
@@ -408,17 +454,18 @@ class _Counter:
 
     def count(self, op: Op, dtype: DType, times: int) -> None:
         if not dtype.is_float:
-            self.counts["integer"] += times
+            self.add("integer", times)
             return
         is_expensive = isinstance(op, Elementwise) and not op.cheap
         for name in OF_FLOATS.get(op.name, ("function" if is_expensive else "compare",)):
-            self.counts[name] += times
+            self.add(name, times)
 
     def count_call(self, name: str, times: int) -> None:
         if times:
             self.calls[name] = self.calls.get(name, 0) + times
 
     def count_traffic(self, counts: dict[Value, int], ref: Value, elements: int) -> None:
+        self.add("bytes", elements * ref.type.dtype.bytes)
         roots = self.tables.get(ref) or [self.root(ref)]
         for root in roots:
             counts[root] = counts.get(root, 0) + -(-elements // len(roots))

@@ -378,7 +378,7 @@ def explain(call: Call) -> Explanation:
         reads=_reads(call.trace),
         static_numbers=_static_numbers(call.trace),
         branches=_branches(call.trace),
-        statements=_statements(call.trace),
+        statements=statements_of(call.trace),
         not_rolled=call.trace.not_rolled,
         signatures=len(call.entries),
         variants=len(variants),
@@ -424,7 +424,7 @@ def _of_program(call: Call, entry: Entry, variants: int) -> Explanation:
         reads=_reads(entry.trace),
         static_numbers=_static_numbers(entry.trace),
         branches=_branches(entry.trace),
-        statements=_statements(entry.trace),
+        statements=statements_of(entry.trace),
         not_rolled=entry.trace.not_rolled,
         signatures=len(call.entries),
         variants=variants,
@@ -476,10 +476,14 @@ def _branches(trace: Trace) -> tuple[BranchTaken, ...]:
     return tuple(BranchTaken(text=b.text, value=b.outcome, loc=b.loc) for b in trace.branches)
 
 
-def _statements(trace: Trace) -> tuple[ControlFlow, ...]:
+def statements_of(trace: Trace) -> tuple[ControlFlow, ...]:
     """Return the branches, loops and checks of a trace with their lines."""
-    lines = ((s, linecache.getline(s.loc.file, s.loc.line).strip()) for s in trace.statements)
-    return tuple(ControlFlow(kind=s.kind, text=line or s.kind, how=s.how, loc=s.loc) for s, line in lines)
+    return tuple(ControlFlow(kind=s.kind, text=line_of(s.loc) or s.kind, how=s.how, loc=s.loc) for s in trace.statements)
+
+
+def line_of(loc: Loc) -> str:
+    """Return the text of the user's line at a location, without the blanks around it; empty if the source is not at hand."""
+    return linecache.getline(loc.file, loc.line).strip()
 
 
 def shortened_line(text: str) -> str:

@@ -262,16 +262,16 @@ def _report(
     runs = np.mean([t.runs for t in timings], axis=0)
     has_driver = any(i.regions for i in anatomy.program.instructions)
     control = float(stamps[2] - stamps[1] - seconds.sum()) if has_driver else 0.0
-    launches = iter(anatomy.steps)
+    launches = iter(enumerate(anatomy.steps))
     profiled = []
     for k, i in enumerate(steps):
         start = None if has_driver else float(starts[k])
-        step = next(launches) if isinstance(i.op, Launch) and not packs(i) else None
+        launch, step = next(launches) if isinstance(i.op, Launch) and not packs(i) else (None, None)
         cost = None if step is None else _scaled(cost_of(anatomy, step), float(runs[k]) if has_driver else 1.0)
         source = step.source if step is not None else anatomy.sources[i.loc.line]
-        profiled.append(_step(anatomy, i, source, cost, float(seconds[k]), start, float(runs[k]) if has_driver else 1.0))
-        if profiled[-1].name in on_cpu:
-            profiled[-1] = replace(profiled[-1], name=f"{profiled[-1].name} on the CPU")
+        timed = _step(anatomy, i, source, cost, float(seconds[k]), start, float(runs[k]) if has_driver else 1.0)
+        name = f"{timed.name} on the CPU" if timed.name in on_cpu else timed.name
+        profiled.append(replace(timed, name=name, launch=launch))
     footprint = sum(anatomy.bytes_of(v) for v in _buffers(anatomy))
     report = Profile(
         function=call.title, steps=tuple(profiled), seconds=float(stamps[-1]), control_seconds=control,
@@ -311,6 +311,10 @@ def _scaled(cost: KernelCost, runs: float) -> KernelCost:
         bytes_read=round(cost.bytes_read * factor),
         bytes_written=round(cost.bytes_written * factor),
         calls={name: round(count * factor) for name, count in cost.calls.items()},
+        by_line=tuple(
+            replace(c, flops=round(c.flops * factor), functions=round(c.functions * factor), bytes=round(c.bytes * factor))
+            for c in cost.by_line
+        ),
         launches=round(runs),
     )
 

@@ -40,6 +40,8 @@ class ProfiledStep:
         measured time. It exceeds 1 if the data was in a faster cache than in the program by which the limit was measured.
     limit : str
         The limit that sets the least time, "memory" or "compute".
+    launch : int or None
+        Its position among the kernels of the cost report; None for a step in Python, or one that packs an operand of products.
     flops_per_second : float
         Operations per second.
     bytes_per_second : float
@@ -68,6 +70,7 @@ class ProfiledStep:
     ops: tuple[str, ...]
     share: float = 0.0
     limit: str = ""
+    launch: int | None = None
 
     @property
     def flops_per_second(self) -> float:
