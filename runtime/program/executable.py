@@ -24,7 +24,7 @@ from pullback.codegen.cpu.llvm.text import NO_MEMORY, Emitted, LazyText
 from pullback.codegen.cpu.loops.reachability import OnCallee, Reached, Steps
 from pullback.codegen.slots import Slot
 from pullback.ir.core.lazy_imports import later
-from pullback.ir.core.structure import Function, Instruction, Module, walk
+from pullback.ir.core.structure import Function, Instruction, Loc, Module, walk
 from pullback.ir.core.types import DTYPES
 from pullback.ir.ops.control.host import Host as HostOp
 from pullback.ir.ops.control.regions import CheckFailed
@@ -46,10 +46,13 @@ from pullback.runtime.threads import threads
 
 if TYPE_CHECKING:
     from pullback.codegen.cpu.llvm import kernel as llvm
+    from pullback.codegen.cpu.llvm import located
     from pullback.codegen.cpu.llvm import program as llvm_program
+    from pullback.codegen.cpu.llvm.kernel import Emitter
     from pullback.codegen.cpu.llvm.program import ProgramWriter
 else:
     llvm, llvm_program = later("pullback.codegen.cpu.llvm.kernel"), later("pullback.codegen.cpu.llvm.program")
+    located = later("pullback.codegen.cpu.llvm.located")
 
 KEPT_FRAMES = 4
 """The largest number of frames kept per instance."""
@@ -66,12 +69,16 @@ _BYTE = np.dtype(np.uint8)
 
 
 def emit_kernel(
-    kernel: Function, host: Host | None = None, on_callee: OnCallee | None = None, reached: Reached = lambda steps: True
+    kernel: Function,
+    host: Host | None = None,
+    on_callee: OnCallee | None = None,
+    reached: Reached = lambda steps: True,
+    emitter: type[Emitter] | None = None,
 ) -> Emitted:
-    """Return the LLVM text of a scheduled kernel for a machine, by default this one. ``on_callee``, ``reached``: as for
-    ``llvm.emit``."""
+    """Return the LLVM text of a scheduled kernel for a machine, by default this one. ``on_callee``, ``reached``, ``emitter``: as
+    for ``llvm.emit``."""
     host = host or default_engine().host()
-    return llvm.emit(kernel, "", host.target, on_callee, reached)
+    return llvm.emit(kernel, "", host.target, on_callee, reached, emitter)
 
 
 def emit_driver(module: Module, host: Host | None = None, writer: type[ProgramWriter] | None = None) -> Driver:
@@ -87,9 +94,29 @@ def emit_driver(module: Module, host: Host | None = None, writer: type[ProgramWr
 
 def parts_of(module: Module) -> list[str]:
     """Return the LLVM texts of a scheduled module for this machine, one per unit compiled separately."""
+    return list(dict.fromkeys(_texts_of(module)))
+
+
+def located_parts_of(module: Module) -> dict[str, list[Loc]]:
+    """Return the texts of ``parts_of`` with the location of each of their lines."""
+    marks = located.Marks()
+    marked = _texts_of(module, marks.emitter, marks.writer)
+    parts: dict[str, list[Loc]] = {}
+    for text, same in zip(_texts_of(module), marked, strict=True):
+        if text not in parts:
+            parts[text] = marks.locs_of(text, same)
+    return parts
+
+
+def _texts_of(
+    module: Module, emitter: type[Emitter] | None = None, writer: type[ProgramWriter] | None = None
+) -> list[str]:  # fmt: skip
+    """Return the texts that the kernels of a module need, those that several need repeated."""
     program, *kernels = module.functions
-    codes: list[Emitted | Driver] = [emit_driver(module)] if has_control_flow(program) else [emit_kernel(k) for k in kernels]
-    return list(dict.fromkeys(text for emitted in codes for text in (*shared_with(emitted), emitted.text)))
+    codes: list[Emitted | Driver] = (
+        [emit_driver(module, writer=writer)] if has_control_flow(program) else [emit_kernel(k, emitter=emitter) for k in kernels]
+    )
+    return [text for emitted in codes for text in (*shared_with(emitted), emitted.text)]
 
 
 def shared_with(emitted: Emitted | Driver) -> list[str]:

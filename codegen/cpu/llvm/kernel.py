@@ -79,17 +79,24 @@ from pullback.ir.ops.library.sort import ArgsortRow, ResolveTies, SortRow
 
 
 def emit(
-    kernel: Function, name: str, target: Target, on_callee: OnCallee | None = None, reached: Reached = lambda steps: True
+    kernel: Function,
+    name: str,
+    target: Target,
+    on_callee: OnCallee | None = None,
+    reached: Reached = lambda steps: True,
+    emitter: type[Emitter] | None = None,
 ) -> Emitted:
     """Return the LLVM text of a kernel scheduled for the CPU.
 
     An empty ``name`` names the symbol by a hash of the text. ``on_callee``: called with the slots of functions in other
-    modules that ``reached`` says the current sizes may call; these are emitted first.
+    modules that ``reached`` says the current sizes may call; these are emitted first. ``emitter``: the class that emits, by
+    default ``Emitter``.
     """
+    emitter = emitter or Emitter
     reach = functools.partial(Reach, on_callee=on_callee, reached=reached)
     if name:
-        return Emitter(kernel, name, target, reach=reach).run()
-    emitted = Emitter(kernel, NAMELESS, target, reach=reach).run()
+        return emitter(kernel, name, target, reach=reach).run()
+    emitted = emitter(kernel, NAMELESS, target, reach=reach).run()
     text, symbol = named(emitted.text, NAMELESS)
     return replace(emitted, name=symbol, text=text)
 

@@ -102,7 +102,9 @@ def emit_program(
 
 
 class ProgramWriter(DriverText):
-    """Emits a driver."""
+    """Emits a driver. ``emitter``: the class that emits its kernels."""
+
+    emitter: type[Emitter] = Emitter
 
     def __init__(
         self,
@@ -430,7 +432,7 @@ class ProgramWriter(DriverText):
 
     def emitted(self, name: str, symbol: str, direct: str) -> tuple[Emitter, Emitted]:
         """Emit a kernel as a function ``symbol`` with the attribute ``direct``."""
-        emitter = Emitter(self.kernels[name], symbol, self.target, direct=direct)
+        emitter = self.emitter(self.kernels[name], symbol, self.target, direct=direct)
         emitter.constant = frozenset(self.kernels[name].parameters[k] for k in self.constant[name])
         emitter.chunks = Chunks(("chunks", symbol), sum(len(chunks.functions) for chunks in self.chunks.values()))
         return emitter, emitter.run()

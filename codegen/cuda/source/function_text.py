@@ -37,6 +37,11 @@ class Location:
     is_stored: bool = True
 
 
+def comment_text(loc: Loc) -> str:
+    """Return a location as a comment names it."""
+    return re.sub(r"[^\x20-\x7e]|\\$", "?", str(replace(loc, file=short_file(loc.file))))
+
+
 class FunctionText(PartialResultText):
     """The text of one device function; a subclass writes its instructions."""
 
@@ -195,5 +200,5 @@ class FunctionText(PartialResultText):
     def comment(self, loc: Loc) -> None:
         """Write the user's line as a comment, unless the last comment was the same line."""
         if loc != self.loc and (loc or loc.note):
-            self.line("// " + re.sub(r"[^\x20-\x7e]|\\$", "?", str(replace(loc, file=short_file(loc.file)))))
+            self.line(f"// {comment_text(loc)}")
         self.loc = loc
