@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import warnings
+import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,9 @@ from pullback.ir.text import ParseError, parse_module, print_module
 from pullback.ir.verify import VerifyError, verify_module
 from pullback.programs.pipeline import DEVICES, SHARED_STAGES, TARGET_STAGES
 from pullback.tracer import TraceError
+from pullback.tracer.names.call_objects import serving
 from pullback.transforms import api
+from pullback.view import view as views
 
 INPUTS = "inputs.npz"
 """File to which the arguments of a dumped call are written and from which ``run`` reads them."""
@@ -55,6 +58,8 @@ REPORTS = {
     "profile": "run a call some times and print what each step takes",
 }
 """The commands that print a report on a call, with their help."""
+VIEWED = (*SHARED_STAGES, *TARGET_STAGES["cpu"], "cuda")
+"""The stages of a page. A function for a GPU has no native ones."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -103,6 +108,14 @@ def parser() -> argparse.ArgumentParser:
 
     for name, text in REPORTS.items():
         _call_options(_command(commands, name, report_command, text, IMPORTS))
+
+    text = "write a page that shows a call: source, stages, kernels, memory, time, residuals, loops"
+    view = _command(commands, "view", view_command, text, IMPORTS)
+    _call_options(view)
+    view.add_argument("--out", metavar="PAGE.html", type=Path, help="the file to write (the function's name and .html)")
+    view.add_argument("--stage", default="", help=f"the stage shown first: {', '.join(VIEWED)} (trace)")
+    view.add_argument("--no-profile", action="store_true", help="make no calls, so that the page has no times")
+    view.add_argument("--open", action="store_true", help="show the page in a browser")
 
     text = "write a function as an object file, a C header and a shared library"
     out = _command(commands, "export", export_command, text, f"{IMPORTS} An extent that is a name, as in f64[n,3], stays free.")
@@ -226,6 +239,24 @@ def report_command(arguments: argparse.Namespace) -> int:
     with targets.users_errors(f"tracing {arguments.target}"):
         print(getattr(reports, arguments.name)(call))
     return 0
+
+
+def view_command(arguments: argparse.Namespace) -> int:
+    """Write the page on a call, also where it cannot be traced; the code is then 1, and the error is printed."""
+    if arguments.stage and arguments.stage not in VIEWED:
+        raise UsageError(f"there is no stage {arguments.stage}; there are {', '.join(VIEWED)}")
+    call = examine_call(arguments)
+    with targets.users_errors(f"tracing {arguments.target}"), serving(call.signature.objects):
+        page = views.view(call, times=not arguments.no_profile)
+    error, stage = page.contents.error, arguments.stage
+    try:
+        path = page.save(arguments.out or Path(f"{call.title}.html"), "" if error is not None else stage)
+    except ValueError as unknown:
+        raise UsageError(str(unknown)) from None
+    print(path)
+    if arguments.open and not webbrowser.open(path.absolute().as_uri()):
+        print(f"pullback: no browser could be started; open {path} in one", file=sys.stderr)
+    return 0 if error is None else _failed(error.text, 1)
 
 
 def dump_command(arguments: argparse.Namespace) -> int:

@@ -12,8 +12,11 @@ from pullback.tracer.user_code.tracebacks import with_users_frames
 if TYPE_CHECKING:
     from pullback.inspection import reports
     from pullback.inspection.reports import Call, Cost, Explanation, Memory, Profile, Residuals, Stages
+    from pullback.view import view as views
+    from pullback.view.view import View
 else:
     reports = later("pullback.inspection.reports")
+    views = later("pullback.view.view")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,8 +26,8 @@ class Inspected(Generic[P]):
     """The reporting methods. Each takes the arguments of a call and returns a report whose str is what the command line
     prints.
 
-    They trace the call again, which runs the Python function once. All but ``profile`` run no compiled code and store nothing.
-    Each raises TraceError where the call would.
+    They trace the call again, which runs the Python function once. All but ``profile`` and ``view`` run no compiled code and
+    store nothing. Each but ``view`` raises TraceError where the call would.
     """
 
     __slots__ = ()
@@ -236,6 +239,44 @@ class Inspected(Generic[P]):
         True
         """
         return _report(reports.profile, self.examine(args, kwargs))
+
+    @with_users_frames
+    def view(self, /, *args: P.args, **kwargs: P.kwargs) -> View:
+        """Return a page on a call with these arguments: source, stages, kernels, memory, time, residuals, loops.
+
+        The call is profiled, unless it has effects. If it cannot be traced, the page shows the error at its line.
+
+        Parameters
+        ----------
+        *args, **kwargs : object
+            The arguments of the call.
+
+        Returns
+        -------
+        View
+            One HTML page, ``html``, which needs no server. ``save(path)`` writes it, ``open()`` shows it in a browser, and a
+            notebook shows it as the last value of a cell. ``contents`` has all that it shows as values.
+
+        Raises
+        ------
+        TypeError
+            If the arguments do not fit the function.
+
+        See Also
+        --------
+        stages : The texts of the stages.
+        profile : The time of each step.
+
+        Examples
+        --------
+        >>> f = pb.jit(lambda x: np.sum(x * x))
+        >>> page = f.view(np.ones(1000))
+        >>> page.save("page.html", stage="llvm").name
+        'page.html'
+        >>> [node.flops for node in page.contents.nodes]
+        [2000]
+        """
+        return _report(views.view, self.examine(args, kwargs))
 
 
 def _report(report: Callable[[Call], R], call: Call) -> R:
