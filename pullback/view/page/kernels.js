@@ -5,6 +5,8 @@ const WINDOW = 30;
 const BOX = 46;
 const LABEL = 20;
 const LANE = 12;
+const NARROW = 520;
+const MONO = 7.3;
 const MOST_LANES = 6;
 
 function kernelsPanel(showStage) {
@@ -47,12 +49,13 @@ function kernelsPanel(showStage) {
     const free = [];
     const left = 8 + LANE * Math.min(MOST_LANES, Math.max(...edges.flat().map((edge) => row.get(edge.target) - row.get(edge.source) - 1), 0) + 1);
     const boxWidth = Math.max(width - 32 - left, 180);
+    const label = boxWidth < NARROW ? 2 * LABEL - 4 : LABEL;
     const parts = [];
     const tops = new Map();
     let y = 4;
     shown.forEach((node, k) => {
-      const labels = edges[k].map((edge, n) => ({ edge, y: y + (k ? 8 : 0) + n * LABEL }));
-      y += labels.length * LABEL + (k ? 14 : 0);
+      const labels = edges[k].map((edge, n) => ({ edge, y: y + (k ? 8 : 0) + n * label }));
+      y += labels.length * label + (k ? 14 : 0);
       for (const { edge, y: top } of labels) parts.push(drawEdge(edge, top, y, node));
       tops.set(node, y);
       parts.push(drawNode(node, y));
@@ -71,7 +74,7 @@ function kernelsPanel(showStage) {
       const isAdjacent = row.get(node) === source + 1 && tops.has(edge.source);
       const middle = top + LABEL / 2;
       let wire = `M ${left + 16} ${top - 8} V ${boxTop}`;
-      let begin = left + 28;
+      const begin = left + 28;
       if (!isAdjacent) {
         const from = tops.has(edge.source) ? tops.get(edge.source) + BOX / 2 : 0;
         const x = lane(from, middle);
@@ -79,12 +82,13 @@ function kernelsPanel(showStage) {
       }
       const name = isAdjacent ? "" : `from ${contents.nodes[edge.source].name} `;
       const words = `${name}%${edge.value}  ${bytes(edge.bytes)} · ${amount(edge.flops, "flop")}`;
-      const room = Math.floor((boxWidth - 34) / 6.6) - words.length - 2;
+      const room = Math.floor((boxWidth - 46 - words.length * MONO) / 6.4);
       return svg("g", { class: "edge", "data-edge": edge.index, onclick: () => describeEdge(edge) },
       svg("path", { class: "wire", d: `${wire} m -3.5 -6 l 3.5 6 l 3.5 -6` }),
-      svg("rect", { class: "ground", x: begin - 6, y: top + 1, width: boxWidth - 24, height: LABEL - 2, rx: 3 }),
-      svg("text", { x: begin, y: top + 14 }, svg("tspan", { class: "mono" }, words),
-        room > 8 ? svg("tspan", { dx: 12, style: "fill:var(--muted)" }, shortened(edge.reason, room)) : ""));
+      svg("rect", { class: "ground", x: begin - 6, y: top + 1, width: boxWidth - 24, height: label - 2, rx: 3 }),
+      svg("text", { class: "mono", x: begin, y: top + 14 }, words),
+      label === LABEL ? svg("text", { class: "muted", x: begin + words.length * MONO + 12, y: top + 14 }, shortened(edge.reason, room))
+        : svg("text", { class: "muted", x: begin, y: top + 30 }, shortened(edge.reason, Math.floor((boxWidth - 34) / 6.4))));
     }
 
     function drawNode(index, top) {
@@ -206,7 +210,7 @@ function nodeTitle(index) {
 function workText(node) {
   const more = node.is_exact ? "" : "+";
   const parts = [`${amount(node.flops, "flop")}${more}`];
-  if (node.functions) parts.push(`${amount(node.functions, "").trim()} functions`);
+  if (node.functions) parts.push(`${node.functions < 1e5 ? exact(node.functions) : amount(node.functions, "").trim()} functions`);
   parts.push(`reads ${bytes(node.bytes_read)}${more}`, `writes ${bytes(node.bytes_written)}${more}`);
   if (node.launches !== 1) parts.push(`${exact(node.launches)} runs`);
   if (node.seconds !== null) {
