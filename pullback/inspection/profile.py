@@ -215,8 +215,8 @@ def _measured(
 ) -> tuple[list[Times], float | None]:  # fmt: skip
     """Return the times of calls, and the median of ordinary calls interleaved with them.
 
-    The first call of each kind is not counted. Each call gets its own copies of the ``donated`` arguments, whose memory
-    results reuse.
+    The first call of each kind, which may compile, is not counted, and neither is its time. Each call gets its own copies of
+    the ``donated`` arguments, whose memory results reuse.
     """
     instance: Any = program.instance(anatomy.sizes)
     everything = [*arguments, *typed_constants(anatomy.abstract)]
@@ -231,6 +231,8 @@ def _measured(
             times.append(program.timed(instance, copied))
         except CheckFailed as failed:
             raise_failure(call.trace.function, failed, arguments, call.trace.errors)
+        if len(times) == 1:
+            started = time.perf_counter()
     middle = sorted(times[1:], key=lambda t: float(t.stamps[-1] - t.stamps[0]))
     quarter = len(middle) // 4
     return middle[quarter : len(middle) - quarter], _median(ordinary[1:]) if ordinary else None

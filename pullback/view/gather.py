@@ -18,7 +18,7 @@ from pullback.programs.call import Call
 from pullback.tracer import TraceError
 from pullback.tracer.user_code.errors import error_loc
 from pullback.view.charts import gradient_table, memory_chart, time_chart
-from pullback.view.contents import Contents, ErrorText, StatementRow, TimeChart
+from pullback.view.contents import NO_INDEX, Contents, ErrorText, StatementRow, TimeChart
 from pullback.view.graph import Graph, graph_of, with_times
 from pullback.view.places import Places
 from pullback.view.stage_texts import stages_of
@@ -100,17 +100,29 @@ def _timed(call: Call, anatomy: Anatomy | None, graph: Graph, places: Places) ->
 
 
 def _statements(call: Call, anatomy: Anatomy | None, graph: Graph, places: Places) -> Iterator[StatementRow]:
-    """Yield the branches, loops and checks with the nodes that run them. If none is compiled as such, Python ran all of them,
-    and the loops of the functions that were traced are unrolled."""
+    """Yield the branches, loops and checks with the nodes that run them, then the loops and branches of the program that are
+    none of Python's, as that of ``pb.scan``. If no statement is compiled as such, Python ran all of them, and the loops of the
+    functions that were traced are unrolled."""
+    covered: set[int] = set()
     loops = places.loops_of_traced_functions() if not call.trace.statements else ()
     in_python = [ControlFlow(kind="loop", text=line_of(loc), how=IN_PYTHON, loc=loc) for loc in loops]
     for statement in statements_of(call.trace) or in_python:
         place = places.of(statement.loc)
         last = places.last_line(place) if place != -1 else 0
-        yield StatementRow(
-            kind=statement.kind, text=statement.text, how=statement.how, place=place, last=last,
-            nodes=tuple(_nodes_of(statement, last, anatomy, graph, places)),
-        )  # fmt: skip
+        nodes = tuple(_nodes_of(statement, last, anatomy, graph, places))
+        covered.update(nodes)
+        yield StatementRow(kind=statement.kind, text=statement.text, how=statement.how, place=place, last=last, nodes=nodes)
+    others: dict[tuple[str, int, int], list[int]] = {}
+    for index, node in enumerate(graph.nodes):
+        if node.kind in ("loop", "branch") and index not in covered and node.parent == NO_INDEX and node.places:
+            first = places.places[node.places[0]]
+            others.setdefault((node.kind, first.source, first.line), []).append(index)
+    for (kind, *_), nodes_at in others.items():
+        node = graph.nodes[nodes_at[0]]
+        place = node.places[0]
+        how = f"rolled: {node.name} of the program" if kind == "loop" else "one side runs"
+        text, last = places.text_of(place) or node.name, places.last_line(place)
+        yield StatementRow(kind=kind, text=text, how=how, place=place, last=last, nodes=tuple(nodes_at))
 
 
 def _nodes_of(

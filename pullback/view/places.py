@@ -72,6 +72,12 @@ class Places:
                 if any(first <= line <= last for first, last in spans):
                     yield Loc(source.path, line)
 
+    def text_of(self, place: int) -> str:
+        """Return the text of the line of a place, without the blanks around it; empty if the source is not at hand."""
+        p = self.places[place]
+        lines = self.sources[p.source].lines
+        return lines[p.line - 1].strip() if p.line <= len(lines) else ""
+
     def last_line(self, place: int) -> int:
         """Return the last line of the statement that begins at a place."""
         p = self.places[place]

@@ -212,7 +212,7 @@ function workText(node) {
   const parts = [`${amount(node.flops, "flop")}${more}`];
   if (node.functions) parts.push(`${node.functions < 1e5 ? exact(node.functions) : amount(node.functions, "").trim()} functions`);
   parts.push(`reads ${bytes(node.bytes_read)}${more}`, `writes ${bytes(node.bytes_written)}${more}`);
-  if (node.launches !== 1) parts.push(`${exact(node.launches)} runs`);
+  if (node.launches !== 1) parts.push(`${exact(node.launches)}${more} launches`);
   if (node.seconds !== null) {
     parts.push(seconds(node.seconds));
     if (node.share) parts.push(`${percent(node.share)} of the ${node.limit} limit`);

@@ -22,6 +22,7 @@ function firstRows(header, rows, options) {
   return more > 0 ? [table, element("p", { class: "note" }, `and ${exact(more)} more`)] : [table];
 }
 
+const MOST_LINKS = 6;
 const KEPT = { memory: "in memory", kernel: "within a kernel", recomputed: "computed again", input: "by the caller" };
 
 function gradientPanel() {
@@ -74,15 +75,19 @@ function loopsPanel(showNode) {
 
   /** Returns links to the nodes of a statement, with how the loops of their kernels run. */
   function where(statement) {
-    const inside = statement.nodes.flatMap((index) => [index, ...descendants(index)]);
-    const links = [...new Set(inside)].slice(0, 12).map((index) => {
+    const inside = new Map();
+    for (const index of statement.nodes.flatMap((node) => [node, ...descendants(node)])) {
       const node = contents.nodes[index];
-      const loops = Object.entries(node.loops).filter(([name]) => name !== "serial").map(([name]) => LOOPS[name]).join(", ");
-      return element("div", {}, element("button", {
-        class: "link", onclick: (event) => { event.stopPropagation(); showNode(index); },
-      }, node.kind === "kernel" ? `kernel ${node.name}` : nodeTitle(index)), loops ? ` ${loops}` : node.kind === "kernel" ? "" : ` of the program, ${counted(node.launches, "run")}`);
-    });
-    return element("div", {}, ...(links.length ? links : ["in no kernel"]));
+      const loops = Object.keys(node.loops).filter((name) => name !== "serial").map((name) => LOOPS[name]).join(", ");
+      const title = node.kind === "kernel" ? `kernel ${node.name}` : nodeTitle(index);
+      const words = node.kind === "kernel" ? loops : `of the program, ${exact(node.launches)}${node.is_exact ? "" : "+"} launches in it`;
+      if (!inside.has(title + words)) inside.set(title + words, { index, title, words });
+    }
+    const shown = [...inside.values()].slice(0, MOST_LINKS).map(({ index, title, words }) => element("div", {}, element("button", {
+      class: "link", onclick: (event) => { event.stopPropagation(); showNode(index); },
+    }, title), words ? ` ${words}` : ""));
+    if (inside.size > MOST_LINKS) shown.push(element("div", { class: "note" }, `and ${inside.size - MOST_LINKS} more`));
+    return element("div", {}, ...(shown.length ? shown : ["in no kernel"]));
   }
 }
 

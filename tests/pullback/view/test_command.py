@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pullback.cli.main import main
+from pullback.cli.main import VIEWED, main
 from tests.pullback.view import programs
 from tests.pullback.view.test_page import contents_in
 
@@ -43,8 +43,8 @@ def test_a_function_that_cannot_be_traced(tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--stage", "mlir"], "there is no stage mlir; there are trace, grad, simplify, fuse, lower, schedule, program, llvm, asm, cuda"),
-        (["--stage", "llvm", "--device", "cuda"], "there is no stage 'llvm' of this call; there are trace, grad, simplify, fuse, lower"),
+        (["--stage", "mlir"], f"there is no stage mlir; there are {', '.join(VIEWED)}"),
+        (["--stage", "llvm", "--device", "cuda"], "there is no stage 'llvm' of this call; there are trace, grad, simplify"),
     ],
 )  # fmt: skip
 def test_unknown_stages_are_refused(

@@ -119,7 +119,8 @@ def test_reasons_on_the_edges_are_those_of_the_stage_fuse(network: Contents) -> 
 
 def test_a_loop_is_a_node_with_nodes_inside(simulate: Contents) -> None:
     loops = [k for k, n in enumerate(simulate.nodes) if n.kind == "loop"]
-    assert len(loops) == 2 and all(line_of(programs.simulate, "for i") in lines_of(simulate, simulate.nodes[k].places) for k in loops)
+    line = line_of(programs.simulate, "for i")
+    assert len(loops) == 2 and all(line in lines_of(simulate, simulate.nodes[k].places) for k in loops)
     for loop in loops:
         inside = [n for n in simulate.nodes if n.parent == loop]
         assert inside and simulate.nodes[loop].flops == sum(n.flops for n in inside)
@@ -196,6 +197,18 @@ def test_loops_that_python_ran() -> None:
     assert loop.text == "for w, b in layers:" and loop.how.startswith("unrolled: Python ran it")
 
 
+def test_loops_that_are_no_statements() -> None:
+    """That of ``pb.scan``, forward and backward, is one row."""
+
+    def decays(x: Any) -> Any:
+        return np.sum(pb.scan(lambda carry, row: (0.5 * carry + row @ row, carry), np.float64(0.0), x)[1])
+
+    contents = pb.value_and_grad(decays).view(np.ones((9, 3))).contents
+    (row,) = contents.statements
+    assert row.how == "rolled: scan of the program" and "pb.scan" in row.text
+    assert [contents.nodes[k].kind for k in row.nodes] == ["loop", "loop"]
+
+
 def test_sources_are_those_of_the_operations() -> None:
     contents = programs.deep.view(*programs.deep_example(2)).contents
     (source,) = contents.sources
@@ -231,7 +244,8 @@ def test_an_error_is_at_its_line() -> None:
     assert contents.error is not None and contents.error.kind == "TraceError" and not contents.stages
     place = contents.places[contents.error.place]
     assert place.line == line_of(programs.branches_on_values, "if y[0]") and contents.first == contents.error.place
-    assert contents.error.lines[0] == "a Python branch (if) on a traced value" and "pb.jit(guards=True)" in contents.error.lines[-1]
+    assert contents.error.lines[0] == "a Python branch (if) on a traced value"
+    assert "pb.jit(guards=True)" in contents.error.lines[-1]
     assert contents.sources[place.source].path == programs.__file__
 
 

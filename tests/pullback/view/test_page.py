@@ -72,7 +72,10 @@ def test_titles_are_escaped() -> None:
     assert "<title>&lt;/title&gt;&lt;script&gt; - pullback</title>" in text
 
 
-@pytest.mark.parametrize("value", ["</script>", "<!--<script>", "\u2028\u2029", "\ud800", "]]>", "&amp;", "größe", "C:\\temp\\x.py"])
+TEXTS = ("</script>", "<!--<script>", "\u2028\u2029", "\ud800", "]]>", "&amp;", "größe", "C:\\temp\\x.py")
+
+
+@pytest.mark.parametrize("value", TEXTS)
 def test_encoded_values_are_read_back(value: str) -> None:
     text = encoded({"value": [value, 1.5, None, True]})
     assert not set("<>&") & set(text) and text.isascii()
@@ -85,8 +88,8 @@ def test_the_page_refers_to_no_other_file(hostile: View) -> None:
         assert attributes.get("href") in (None, "data:,")
     own = re.sub(r'<script type="application/json".*?</script>', "", hostile.html, flags=re.DOTALL)
     assert set(re.findall(r"\bhttps?://[^\s\"')]+", own)) == {"http://www.w3.org/2000/svg"}
-    for call in ("fetch(", "XMLHttpRequest", "WebSocket", "import(", "importScripts", "sendBeacon", "url(", "@import", "innerHTML"):
-        assert call not in own, call
+    loads = ("fetch(", "XMLHttpRequest", "WebSocket", "import(", "importScripts", "sendBeacon", "url(", "@import", "innerHTML")
+    assert [word for word in loads if word in own] == []
 
 
 def test_the_texts_of_the_stages_are_in_the_page(hostile: View) -> None:
