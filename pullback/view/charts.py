@@ -29,7 +29,7 @@ def memory_chart(report: Memory, graph: Graph, places: Places) -> MemoryChart:
 
 def _memory_row(b: Buffer, places: Places) -> MemoryRow:
     return MemoryRow(
-        name=b.name, type=b.type, bytes=b.bytes, kind=b.part or b.role, op=b.op, place=places.of(b.loc), offset=b.offset,
+        name=b.name, type=b.type, bytes=b.bytes, kind=b.part or b.role, op=b.op, at=places.of(b.loc), offset=b.offset,
         first=b.first, last=b.last, within=b.within,
     )  # fmt: skip
 
@@ -53,13 +53,13 @@ def _frames(step: ProfiledStep, report: Profile, graph: Graph, places: Places) -
     for line in step.cost.by_line if step.cost is not None else ():
         flops, functions, footprint = line.flops, line.functions, report.footprint
         least, _ = report.limits.seconds(bytes=line.bytes, flops=flops, functions=functions, footprint=footprint)
-        place = places.of(line.loc)
-        works[place] = works.get(place, 0.0) + least
+        at = places.of(line.loc)
+        works[at] = works.get(at, 0.0) + least
     if not any(works.values()):
         works = dict.fromkeys(places.all_of(step.lines), 1.0) or {-1: 1.0}
     total = math.fsum(works.values())
-    for place, share in works.items():
-        yield Frame(seconds=step.seconds * share / total, place=place, node=node, name=step.name)
+    for at, share in works.items():
+        yield Frame(seconds=step.seconds * share / total, at=at, node=node, name=step.name)
 
 
 def gradient_table(report: Residuals, places: Places) -> GradientTable | None:
@@ -68,14 +68,14 @@ def gradient_table(report: Residuals, places: Places) -> GradientTable | None:
         return None
     rows = [
         ResidualRow(
-            name=r.name, type=r.type, bytes=r.bytes, op=r.op, place=places.of(r.loc), kept=r.kept, why=r.why,
+            name=r.name, type=r.type, bytes=r.bytes, op=r.op, at=places.of(r.loc), kept=r.kept, why=r.why,
             readers=places.all_of(r.readers),
         )
         for r in report.residuals
     ]  # fmt: skip
     rows += [
         ResidualRow(
-            name=i.name, type=i.type, bytes=i.bytes, op="", place=-1, kept="input", why="", readers=places.all_of(i.readers)
+            name=i.name, type=i.type, bytes=i.bytes, op="", at=-1, kept="input", why="", readers=places.all_of(i.readers)
         )
         for i in report.inputs
     ]  # fmt: skip

@@ -1,7 +1,7 @@
 """The contents of the page: what it shows, as values that become one JSON object.
 
-A *place* is a line of the user's with a note, as "pullback(mul)"; lists of places are indices into ``Contents.places``. A *node*
-is a step of the program: a kernel, or a loop or branch with the nodes inside it; lists of nodes are indices into
+A *place* is a line of the user's with a note, as "pullback(mul)"; lists of places are indices into ``Contents.places``, and so is
+``at``. A *node* is a step of the program: a kernel, or a loop or branch with the nodes inside it; lists of nodes are indices into
 ``Contents.nodes``.
 """
 
@@ -100,7 +100,7 @@ class MemoryRow:
     bytes: int
     kind: str
     op: str
-    place: int
+    at: int
     offset: int | None = None
     first: int | None = None
     last: int | None = None
@@ -122,11 +122,11 @@ class MemoryChart:
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """The time that a place takes in a node; ``place`` and ``node`` are ``NO_INDEX`` for time outside of them, which ``name``
+    """The time that a place takes in a node; ``at`` and ``node`` are ``NO_INDEX`` for time outside of them, which ``name``
     describes."""
 
     seconds: float
-    place: int = NO_INDEX
+    at: int = NO_INDEX
     node: int = NO_INDEX
     name: str = ""
 
@@ -151,7 +151,7 @@ class ResidualRow:
     type: str
     bytes: int
     op: str
-    place: int
+    at: int
     kept: str
     why: str
     readers: tuple[int, ...]
@@ -173,7 +173,7 @@ class StatementRow:
     kind: str
     text: str
     how: str
-    place: int
+    at: int
     last: int
     nodes: tuple[int, ...]
 
@@ -186,7 +186,7 @@ class ErrorText:
     kind: str
     text: str
     lines: tuple[str, ...]
-    place: int
+    at: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,10 +80,10 @@ def _of_error(title: str, arguments: str, error: Exception, places: Places) -> C
             loc = error_loc(error)
     if not loc:
         raise error
-    place = places.of(loc)
+    at = places.of(loc)
     return Contents(
-        title=title, device="", arguments=arguments, first=place, sources=tuple(places.sources), places=tuple(places.places),
-        error=ErrorText(kind=type(error).__name__, text=text, lines=lines, place=place),
+        title=title, device="", arguments=arguments, first=at, sources=tuple(places.sources), places=tuple(places.places),
+        error=ErrorText(kind=type(error).__name__, text=text, lines=lines, at=at),
     )  # fmt: skip
 
 
@@ -107,11 +107,11 @@ def _statements(call: Call, anatomy: Anatomy | None, graph: Graph, places: Place
     loops = places.loops_of_traced_functions() if not call.trace.statements else ()
     in_python = [ControlFlow(kind="loop", text=line_of(loc), how=IN_PYTHON, loc=loc) for loc in loops]
     for statement in statements_of(call.trace) or in_python:
-        place = places.of(statement.loc)
-        last = places.last_line(place) if place != -1 else 0
+        at = places.of(statement.loc)
+        last = places.last_line(at) if at != -1 else 0
         nodes = tuple(_nodes_of(statement, last, anatomy, graph, places))
         covered.update(nodes)
-        yield StatementRow(kind=statement.kind, text=statement.text, how=statement.how, place=place, last=last, nodes=nodes)
+        yield StatementRow(kind=statement.kind, text=statement.text, how=statement.how, at=at, last=last, nodes=nodes)
     others: dict[tuple[str, int, int], list[int]] = {}
     for index, node in enumerate(graph.nodes):
         if node.kind in ("loop", "branch") and index not in covered and node.parent == NO_INDEX and node.places:
@@ -119,10 +119,10 @@ def _statements(call: Call, anatomy: Anatomy | None, graph: Graph, places: Place
             others.setdefault((node.kind, first.source, first.line), []).append(index)
     for (kind, *_), nodes_at in others.items():
         node = graph.nodes[nodes_at[0]]
-        place = node.places[0]
+        at = node.places[0]
         how = f"rolled: {node.name} of the program" if kind == "loop" else "one side runs"
-        text, last = places.text_of(place) or node.name, places.last_line(place)
-        yield StatementRow(kind=kind, text=text, how=how, place=place, last=last, nodes=tuple(nodes_at))
+        text, last = places.text_of(at) or node.name, places.last_line(at)
+        yield StatementRow(kind=kind, text=text, how=how, at=at, last=last, nodes=tuple(nodes_at))
 
 
 def _nodes_of(
@@ -146,6 +146,6 @@ def _line(anatomy: Anatomy, i: Instruction) -> tuple[str, int]:
     return loc.file, loc.line
 
 
-def _is_within(place: int, loc: Loc, last: int, places: Places) -> bool:
-    p = places.places[place]
+def _is_within(at: int, loc: Loc, last: int, places: Places) -> bool:
+    p = places.places[at]
     return places.sources[p.source].path == loc.file and loc.line <= p.line <= last

@@ -70,7 +70,7 @@ def _packed(stage: Stage) -> dict[str, Any]:
 def _compressed(stage: Stage) -> str:
     if not stage.lines:
         return ""
-    runs = [number for place, same in groupby(stage.places) for number in (place, sum(1 for _ in same))]
+    runs = [entry for at, same in groupby(stage.places) for entry in (at, sum(1 for _ in same))]
     text = json.dumps(["\n".join(stage.lines), runs, stage.folds], separators=(",", ":"))
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 

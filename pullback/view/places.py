@@ -72,15 +72,15 @@ class Places:
                 if any(first <= line <= last for first, last in spans):
                     yield Loc(source.path, line)
 
-    def text_of(self, place: int) -> str:
+    def text_of(self, at: int) -> str:
         """Return the text of the line of a place, without the blanks around it; empty if the source is not at hand."""
-        p = self.places[place]
+        p = self.places[at]
         lines = self.sources[p.source].lines
         return lines[p.line - 1].strip() if p.line <= len(lines) else ""
 
-    def last_line(self, place: int) -> int:
+    def last_line(self, at: int) -> int:
         """Return the last line of the statement that begins at a place."""
-        p = self.places[place]
+        p = self.places[at]
         return self._last_lines.get((p.source, p.line), p.line)
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pullback.codegen.cpu.llvm.located import line_numbers, with_line_numbers
+from pullback.codegen.cpu.located import line_numbers, with_line_numbers
 from pullback.codegen.cuda.emit import emit_all
 from pullback.codegen.cuda.source.function_text import comment_text
 from pullback.ir.core.structure import NOWHERE, Block, Instruction, Loc, Module

@@ -45,14 +45,14 @@ from pullback.runtime.program.plan import Plan, ResultSource, shape_of
 from pullback.runtime.threads import threads
 
 if TYPE_CHECKING:
+    from pullback.codegen.cpu import located
     from pullback.codegen.cpu.llvm import kernel as llvm
-    from pullback.codegen.cpu.llvm import located
     from pullback.codegen.cpu.llvm import program as llvm_program
     from pullback.codegen.cpu.llvm.kernel import Emitter
     from pullback.codegen.cpu.llvm.program import ProgramWriter
 else:
     llvm, llvm_program = later("pullback.codegen.cpu.llvm.kernel"), later("pullback.codegen.cpu.llvm.program")
-    located = later("pullback.codegen.cpu.llvm.located")
+    located = later("pullback.codegen.cpu.located")
 
 KEPT_FRAMES = 4
 """The largest number of frames kept per instance."""

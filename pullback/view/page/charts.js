@@ -70,7 +70,7 @@ function memoryPanel() {
       const y = top + (total - bases.get(b.within) - b.offset - b.bytes) * scale;
       const tall = Math.max(b.bytes * scale, 1);
       const label = `%${b.name}`;
-      parts.push(svg("g", { class: "block", "data-buffer": b.name, onclick: () => choose(b) }, svg("title", {}, `${label}: ${b.type}, ${bytes(b.bytes)}, ${b.kind}, steps ${b.first} to ${b.last} ${b.op} ${placeName(b.place)}`),
+      parts.push(svg("g", { class: "block", "data-buffer": b.name, onclick: () => choose(b) }, svg("title", {}, `${label}: ${b.type}, ${bytes(b.bytes)}, ${b.kind}, steps ${b.first} to ${b.last} ${b.op} ${placeName(b.at)}`),
       svg("rect", { class: tall > 5 ? "tall" : null, x: from, y, width: Math.max(to - from, 1), height: tall, fill: `var(--${b.kind})` }),
       tall >= 13 && to - from > 20 ? svg("text", { x: from + 5, y: y + tall / 2 + 4 }, shortened(label, Math.floor((to - from - 6) / 7))) : ""));
     }
@@ -108,13 +108,13 @@ function memoryPanel() {
   }
 
   function choose(b) {
-    pin(b.place >= 0 ? linePlaces(b.place) : [], "memory", `buffer ${b.name}`);
+    pin(b.at >= 0 ? linePlaces(b.at) : [], "memory", `buffer ${b.name}`);
   }
 
   const redraw = redrawing(root, scroll, draw);
   onSelect(({ from }) => from && restyle());
   const rows = [...memory.buffers].sort((a, b) => b.bytes - a.bytes).map((b) => ({
-    cells: [`%${b.name}`, b.type, bytes(b.bytes), b.kind, `${b.op} ${placeName(b.place)}`.trim(), b.first === null ? "" : `steps ${b.first}–${b.last}`],
+    cells: [`%${b.name}`, b.type, bytes(b.bytes), b.kind, `${b.op} ${placeName(b.at)}`.trim(), b.first === null ? "" : `steps ${b.first}–${b.last}`],
     isChosen: () => selection.item === `buffer ${b.name}`,
     choose: () => choose(b),
   }));
@@ -145,12 +145,12 @@ function timePanel() {
   function flameTree() {
     const top = { name: contents.title, seconds: 0, children: new Map(), places: [], kind: "call", up: null };
     for (const frame of time.frames) {
-      const place = contents.places[frame.place];
+      const place = contents.places[frame.at];
       const levels = place ? [
         [place.part, place.part, []],
-        [functionOf(frame.place), place.part, []],
-        [placeName(frame.place), place.part, linePlaces(frame.place)],
-        [frame.name, place.part, linePlaces(frame.place)],
+        [functionOf(frame.at), place.part, []],
+        [placeName(frame.at), place.part, linePlaces(frame.at)],
+        [frame.name, place.part, linePlaces(frame.at)],
       ] : [[frame.name, "outside", []]];
       let at = top;
       at.seconds += frame.seconds;
@@ -218,9 +218,9 @@ function timePanel() {
   const redraw = redrawing(root, scroll, draw);
   onSelect(({ from }) => from && restyle());
   const rows = costliest().map((r) => ({
-    cells: [placeName(r.place), seconds(r.total), percent(r.total / time.seconds), r.forward ? seconds(r.forward) : "", r.backward ? seconds(r.backward) : "", lineText(r.place)],
-    isChosen: () => selection.pin.has(r.place),
-    choose: () => pin(linePlaces(r.place), "time"),
+    cells: [placeName(r.at), seconds(r.total), percent(r.total / time.seconds), r.forward ? seconds(r.forward) : "", r.backward ? seconds(r.backward) : "", lineText(r.at)],
+    isChosen: () => selection.pin.has(r.at),
+    choose: () => pin(linePlaces(r.at), "time"),
   }));
   const ordinary = time.ordinary_seconds === null ? "" : ` An ordinary call takes ${seconds(time.ordinary_seconds)}.`;
   scroll.append(element("p", {}, `A call takes ${seconds(time.seconds)}.${ordinary} `, element("span", { class: "note" }, `${time.note}.`)), chart,
@@ -230,6 +230,6 @@ function timePanel() {
 
 /** Returns the lines by their time, the longest first. */
 function costliest() {
-  const rows = [...lineTimes()].map(([key, time]) => ({ ...time, place: placesOfLine.get(key)[0] }));
+  const rows = [...lineTimes()].map(([key, time]) => ({ ...time, at: placesOfLine.get(key)[0] }));
   return rows.sort((a, b) => b.total - a.total);
 }

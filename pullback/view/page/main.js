@@ -49,8 +49,8 @@ function answers(open) {
   }, element("span", {}, question), element("b", {}, answer)));
 
   const [top] = costliest();
-  add("time", "Line that costs most", top ? `${placeName(top.place)} · ${percent(top.total / contents.time.seconds)} of a call` : "not timed",
-    top ? () => pin(linePlaces(top.place), "answers") : null);
+  add("time", "Line that costs most", top ? `${placeName(top.at)} · ${percent(top.total / contents.time.seconds)} of a call` : "not timed",
+    top ? () => pin(linePlaces(top.at), "answers") : null);
   const kernels = contents.nodes.filter((node) => node.kind === "kernel").length;
   add("kernels", "Kernels, and why they are not fused", `${counted(kernels, "kernel")}, ${counted(contents.edges.length, "boundary", "boundaries")}`);
   const gradient = contents.gradient;

@@ -27,8 +27,8 @@ function sourcePane() {
     const text = contents.sources[source] ? contents.sources[source].lines : [];
     state.open = openStrings(text);
     state.rows = text.map((_, k) => ({ line: k + 1 }));
-    if (error && error.place >= 0 && contents.places[error.place].source === source) {
-      const at = contents.places[error.place].line;
+    if (error && error.at >= 0 && contents.places[error.at].source === source) {
+      const at = contents.places[error.at].line;
       const said = error.lines.map((words) => ({ message: words }));
       state.rows.splice(at, 0, ...said);
     }
@@ -39,7 +39,7 @@ function sourcePane() {
     const { line, message } = state.rows[index];
     if (message !== undefined) return "message";
     const places = placesAt(state.source, line);
-    return error && places.includes(error.place) ? "linked wrong" : selectedClass(places);
+    return error && places.includes(error.at) ? "linked wrong" : selectedClass(places);
   }
 
   function row(index) {
@@ -87,8 +87,8 @@ function sourcePane() {
 function lineTimes() {
   const times = new Map();
   for (const frame of contents.time.frames) {
-    if (frame.place < 0) continue;
-    const place = contents.places[frame.place];
+    if (frame.at < 0) continue;
+    const place = contents.places[frame.at];
     const key = `${place.source}:${place.line}`;
     if (!times.has(key)) times.set(key, { total: 0, forward: 0, backward: 0 });
     const time = times.get(key);

@@ -35,10 +35,10 @@ function gradientPanel() {
     return { root, open() {} };
   }
   const rows = gradient.rows.map((r) => {
-    const places = r.place >= 0 ? linePlaces(r.place) : r.readers;
+    const places = r.at >= 0 ? linePlaces(r.at) : r.readers;
     const readers = [...new Set(r.readers.map((p) => `${contents.places[p].note} ${placeName(p)}`.trim()))].join(", ");
     return {
-      cells: [`%${r.name}`, r.type, bytes(r.bytes), KEPT[r.kept] + (r.why ? `: ${r.why}` : ""), `${r.op} ${placeName(r.place)}`.trim(), readers],
+      cells: [`%${r.name}`, r.type, bytes(r.bytes), KEPT[r.kept] + (r.why ? `: ${r.why}` : ""), `${r.op} ${placeName(r.at)}`.trim(), readers],
       isChosen: () => selection.item === `residual ${r.name}`,
       choose: () => pin(places, "gradient", `residual ${r.name}`),
     };
@@ -60,9 +60,9 @@ function loopsPanel(showNode) {
     return { root, open() {} };
   }
   const rows = contents.statements.map((s, k) => ({
-    cells: [placeName(s.place), s.text, how(s), where(s)],
+    cells: [placeName(s.at), s.text, how(s), where(s)],
     isChosen: () => selection.item === `statement ${k}`,
-    choose: () => pin(s.place >= 0 ? bodyPlaces(s) : [], "loops", `statement ${k}`),
+    choose: () => pin(s.at >= 0 ? bodyPlaces(s) : [], "loops", `statement ${k}`),
   }));
   scroll.append(...firstRows(["line", "statement", "how it is compiled", "where it runs"], rows, { code: [1] }));
   return { root, open() {} };
@@ -97,6 +97,6 @@ function descendants(index) {
 
 /** Returns the places of the lines of a statement and its body. */
 function bodyPlaces(statement) {
-  const first = contents.places[statement.place];
+  const first = contents.places[statement.at];
   return contents.places.flatMap((place, k) => (place.source === first.source && first.line <= place.line && place.line <= statement.last ? [k] : []));
 }

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.codegen.cpu.llvm.located import Marks, line_numbers, with_line_numbers
+from pullback.codegen.cpu.located import Marks, line_numbers, with_line_numbers
 from pullback.ir.core.structure import Loc, Module
 from pullback.programs.pipeline import observe_stages
 from pullback.runtime.compile.engine import default_engine

@@ -114,8 +114,8 @@ def test_which_line_costs_most(driver: Any, network: View, tmp_path: Path) -> No
     click(driver, '[data-answer="time"]')
     times: dict[int, float] = {}
     for frame in network.contents.time.frames:
-        if frame.place >= 0:
-            line = network.contents.places[frame.place].line
+        if frame.at >= 0:
+            line = network.contents.places[frame.at].line
             times[line] = times.get(line, 0.0) + frame.seconds
     most = max(times, key=lambda line: times[line])
     assert f"programs.py:{most} ·" in text_of(driver, '[data-answer="time"]')
@@ -190,7 +190,7 @@ def test_the_timeline_of_memory(driver: Any, network: View, tmp_path: Path) -> N
     assert drawn == {b.name for b in memory.buffers if b.first is not None and b.offset is not None}
     (residual,) = (b for b in memory.buffers if b.kind == "residual")
     click(driver, f'#panels .block[data-buffer="{residual.name}"]')
-    line = network.contents.places[residual.place].line
+    line = network.contents.places[residual.at].line
     assert attributes(driver, "#source .line.pinned", "data-line") == [str(line)]
 
 

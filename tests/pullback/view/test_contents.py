@@ -61,10 +61,10 @@ def test_places_are_the_locations_of_the_lines(network: Contents) -> None:
     texts = stages(call.trace, call.leaves, locations=True)
     for name in SHARED_STAGES:
         count = 0
-        for text, place in zip(texts[name].rstrip("\n").split("\n"), network.stage(name).places, strict=True):
+        for text, at in zip(texts[name].rstrip("\n").split("\n"), network.stage(name).places, strict=True):
             match = LOCATED.search(text)
             if match is not None and match[1] == "programs.py":
-                at = network.places[place]
+                at = network.places[at]
                 assert (network.sources[at.source].name, at.line, at.note) == (match[1], int(match[2]), (match[3] or "").strip())
                 count += 1
         assert count >= 10
@@ -146,7 +146,7 @@ def test_memory_is_that_of_the_report(network: Contents) -> None:
             buffer.name, buffer.bytes, buffer.offset, buffer.first, buffer.last,
         )  # fmt: skip
         assert row.kind == (buffer.part or buffer.role)
-        assert not buffer.loc or network.places[row.place].line == buffer.loc.line
+        assert not buffer.loc or network.places[row.at].line == buffer.loc.line
     assert len(chart.steps) == len(NETWORK.cost(*programs.network_example()).kernels)
 
 
@@ -156,7 +156,7 @@ def test_times_add_up(network: Contents, simulate: Contents) -> None:
         assert time.seconds > 0 and sum(f.seconds for f in time.frames) == pytest.approx(time.seconds)
         in_kernels = sum(f.seconds for f in time.frames if f.node >= 0)
         assert sum(n.seconds or 0.0 for n in contents.nodes if n.kind == "kernel") == pytest.approx(in_kernels)
-        parts = {contents.places[f.place].part for f in time.frames if f.place >= 0}
+        parts = {contents.places[f.at].part for f in time.frames if f.at >= 0}
         assert parts == {"forward", "backward"}
 
 
@@ -166,7 +166,7 @@ def test_a_kernel_of_several_lines_has_the_time_of_each(network: Contents) -> No
     times: dict[int, float] = {}
     for frame in network.time.frames:
         if frame.node == softmax:
-            line = network.places[frame.place].line
+            line = network.places[frame.at].line
             times[line] = times.get(line, 0.0) + frame.seconds
     assert len(times) >= 3 and max(times, key=lambda line: times[line]) == line_of(programs.network, "np.exp")
 
@@ -242,17 +242,17 @@ def test_calls_that_raise_have_no_times() -> None:
 def test_an_error_is_at_its_line() -> None:
     contents = programs.called.view(np.ones(3)).contents
     assert contents.error is not None and contents.error.kind == "TraceError" and not contents.stages
-    place = contents.places[contents.error.place]
-    assert place.line == line_of(programs.branches_on_values, "if y[0]") and contents.first == contents.error.place
+    at = contents.places[contents.error.at]
+    assert at.line == line_of(programs.branches_on_values, "if y[0]") and contents.first == contents.error.at
     assert contents.error.lines[0] == "a Python branch (if) on a traced value"
     assert "pb.jit(guards=True)" in contents.error.lines[-1]
-    assert contents.sources[place.source].path == programs.__file__
+    assert contents.sources[at.source].path == programs.__file__
 
 
 def test_an_error_of_the_function_is_at_its_line() -> None:
     contents = pb.jit(programs.mistaken).view(np.ones(4)).contents
     assert contents.error is not None
-    assert contents.places[contents.error.place].line == line_of(programs.mistaken, "np.zeros(3)")
+    assert contents.places[contents.error.at].line == line_of(programs.mistaken, "np.zeros(3)")
 
 
 def test_an_error_of_the_gradient_is_at_its_line() -> None:
@@ -262,7 +262,7 @@ def test_an_error_of_the_gradient_is_at_its_line() -> None:
 
     contents = pb.grad(without_gradient).view(np.ones(3)).contents
     assert contents.error is not None
-    assert contents.places[contents.error.place].line == line_of(without_gradient, "pb.callback")
+    assert contents.places[contents.error.at].line == line_of(without_gradient, "pb.callback")
 
 
 def test_wrong_arguments_raise() -> None:

@@ -96,7 +96,7 @@ def test_the_texts_of_the_stages_are_in_the_page(hostile: View) -> None:
     for stage in hostile.contents.stages:
         text, runs, folds = stage_in(hostile.html, stage.name)
         assert text.split("\n") == list(stage.lines)
-        places = [place for place, count in zip(runs[::2], runs[1::2], strict=True) for _ in range(count)]
+        places = [at for at, count in zip(runs[::2], runs[1::2], strict=True) for _ in range(count)]
         assert places == list(stage.places) and [tuple(f) for f in folds] == list(stage.folds)
 
 

@@ -102,7 +102,7 @@ def _debug_lines(lines: Sequence[str], numbers: Sequence[int]) -> Iterator[str]:
         f"!llvm.module.flags = !{{!{first + 4}}}",
     ]
     count, scope = first + 5, ""
-    for line, number in zip(lines, numbers, strict=True):
+    for line, line_number in zip(lines, numbers, strict=True):
         if line.startswith("define ") and line.endswith("{"):
             scope = f"!{count}"
             count += 1
@@ -112,11 +112,11 @@ def _debug_lines(lines: Sequence[str], numbers: Sequence[int]) -> Iterator[str]:
             )
             yield f"{line[:-1]}!dbg {scope} {{"
         elif scope and INSTRUCTION.match(line):
-            location = locations.get((scope, number))
+            location = locations.get((scope, line_number))
             if location is None:
-                location = locations[scope, number] = f"!{count}"
+                location = locations[scope, line_number] = f"!{count}"
                 count += 1
-                metadata.append(f"{location} = !DILocation(line: {number}, scope: {scope})")
+                metadata.append(f"{location} = !DILocation(line: {line_number}, scope: {scope})")
             yield f"{line}, !dbg {location}"
         else:
             yield line
@@ -134,20 +134,20 @@ def line_numbers(assembly: str, debugged: str) -> list[int]:
     if its code is another, all numbers are 0."""
     numbers: list[int] = []
     code: list[str] = []
-    number = 0
+    line_number = 0
     for line in debugged.partition("\t.section\t.debug")[0].split("\n"):
         directive = LINE_DIRECTIVE.match(line)
         if directive is not None:
-            number = int(directive[1])
+            line_number = int(directive[1])
         elif line.endswith(":") and not line.startswith((".", "\t")):
-            number = 0
+            line_number = 0
         if line.startswith("\t") and not OF_DEBUGGING.match(line) and not line.startswith("\t."):
             code.append(line.partition("#")[0].rstrip())
-            numbers.append(number)
+            numbers.append(line_number)
     shown = assembly.split("\n")
     positions = [k for k, line in enumerate(shown) if line.startswith("\t") and not line.startswith("\t.")]
     result = [0] * len(shown)
     if [shown[k].partition("#")[0].rstrip() for k in positions] == code:
-        for k, number in zip(positions, numbers, strict=True):
-            result[k] = number
+        for k, line_number in zip(positions, numbers, strict=True):
+            result[k] = line_number
     return result
