@@ -58,9 +58,10 @@ def test_the_wheel_is_pure_and_whole(wheel: Path, installed: Path) -> None:
         for folder in PACKAGES
         for path in (ROOT / folder).rglob("*.py")
     }
-    assert "pullback/py.typed" in names
-    assert sources <= names
-    assert not {n for n in names - sources if not n.startswith("pullback-") and n != "pullback/py.typed"}
+    page = {f"pullback/view/page/{path.name}" for path in (ROOT / "pullback/view/page").iterdir()}
+    expected = sources | page | {"pullback/py.typed"}
+    assert expected <= names and "pullback/view/page/page.html" in page
+    assert not {n for n in names - expected if not n.startswith("pullback-")}
     code = "import pullback; print(pullback.__file__, pullback.jit(lambda x: x + 1)(1.0))"
     done = run(sys.executable, "-P", "-c", code, cwd=installed, env=os.environ | {"PYTHONPATH": str(installed)})
     assert done.stdout.split() == [str(installed / "pullback" / "__init__.py"), "2.0"], done.stderr
