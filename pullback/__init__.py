@@ -17,6 +17,7 @@ from pullback.ir.core.device_arrays import COMPUTE as _COMPUTE
 from pullback.ir.core.environment import check as _check
 from pullback.ir.core.lazy_imports import later as _later
 from pullback.ir.core.lazy_imports import names_later
+from pullback.programs.logger import configure as _configure_logger
 from pullback.programs.signatures import RetraceWarning
 from pullback.runtime.program.executable import trim
 from pullback.runtime.threads.threadpoolctl_plugin import announce as _announce
@@ -91,6 +92,7 @@ __all__ = [
 ]  # fmt: skip
 
 _check()
+_configure_logger()
 _announce()
 _COMPUTE.append(lambda function, args, kwargs: _eager.compute(function, args, kwargs))
 _LAZY_CALLS.append(lambda function, args, kwargs: _lazy.call(function, args, kwargs))

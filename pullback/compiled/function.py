@@ -15,6 +15,7 @@ from dataclasses import replace
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
+from pullback.compiled.announcement import announced
 from pullback.compiled.bound_method import Method
 from pullback.compiled.file_descriptors import ReportsExhaustion
 from pullback.compiled.function_attributes import OF_TRACE, FunctionLike
@@ -463,7 +464,8 @@ class Jitted(Called, FunctionLike, Inspected[P], Generic[P, R]):
         for entry in self._entries.of(call):
             self._programs.changed.update(entry.changed())
         call.undecided = self._entries.undecided(call)
-        with Recorder(self._programs.counts) as recorder:
+        examined = functools.partial(self.examine, args, kwargs)
+        with Recorder(self._programs.counts) as recorder, announced(examined, self._described(), recorder):
             instantiated = self._instantiated(call, args, kwargs) if self._transform.dynamic else None
             if isinstance(instantiated, tuple):
                 traced, compiled = instantiated

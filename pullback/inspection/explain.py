@@ -362,13 +362,7 @@ def explain(call: Call) -> Explanation:
     for entry in variants:
         if entry.holds(call.leaves):
             return _of_program(call, entry, len(variants))
-    status: Status = "guard failed" if variants else "new signature" if call.entries else "first call"
-    changes = _changes(variants[0].trace) if variants else _nearest(call)
-    fails = None if call.kind is None or variants else closest_failure(call.kind, call.signature)
-    if not variants and call.served is not None:
-        status, changes = "other sizes", ()
-    elif fails is not None:
-        status, changes = "size guard failed", _size_changes(fails)
+    status, changes = why_traced(call)
     template, kernels = _expected_template(call)
     return Explanation(
         function=call.title,
@@ -388,6 +382,19 @@ def explain(call: Call) -> Explanation:
         size_guards=_size_guards(call.trace),
         numbers_since=_numbers_since(call, call.trace),
     )
+
+
+def why_traced(call: Call) -> tuple[Status, tuple[Change, ...]]:
+    """Return why no program serves a call, and the differences from the nearest one."""
+    variants = call.variants
+    if not variants and call.served is not None:
+        return "other sizes", ()
+    fails = None if call.kind is None or variants else closest_failure(call.kind, call.signature)
+    if fails is not None:
+        return "size guard failed", _size_changes(fails)
+    if variants:
+        return "guard failed", _changes(variants[0].trace)
+    return "new signature" if call.entries else "first call", _nearest(call)
 
 
 def _size_changes(fails: Failed) -> tuple[Change, ...]:

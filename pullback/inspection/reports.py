@@ -2,7 +2,7 @@
 
 from pullback.inspection.copies import Copied
 from pullback.inspection.cost import Cost, KernelCost, cost
-from pullback.inspection.explain import Change, Explanation, Read, StaticNumber, explain
+from pullback.inspection.explain import Change, Explanation, Read, StaticNumber, explain, why_traced
 from pullback.inspection.machine_limits import Limits, limits
 from pullback.inspection.memory import Buffer, Memory, memory
 from pullback.inspection.profile import Profile, ProfiledStep, profile
@@ -18,4 +18,5 @@ __all__ = [
     "Profile", "ProfiledStep", "Read", "ReadInput", "Record", "Recorder", "Report", "Residual", "Residuals", "Stages",
     "StaticNumber",
     "arguments_of", "cost", "explain", "limits", "memory", "profile", "residuals", "stages",
+    "why_traced",
 ]  # fmt: skip

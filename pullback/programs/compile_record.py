@@ -62,7 +62,12 @@ class Recorder:
         if self._function is not None:
             self._function.add(self._counts.snapshot())
 
+    @property
+    def counts(self) -> CacheInfo:
+        """The counts of the block so far."""
+        return CacheInfo.of(self._counts.snapshot())
+
     def record(self, arguments: tuple[ArgumentType, ...]) -> Record:
         """Return the record of the block."""
-        counts = CacheInfo.of(self._counts.snapshot())
+        counts = self.counts
         return Record(arguments=arguments, counts=counts, seconds=counts.seconds)

@@ -28,7 +28,7 @@ from pullback.ir.passes.editing.activity import is_pure
 from pullback.ir.passes.size_classes import templated
 from pullback.ir.shapes.extents import Abstract, rename, value_of
 from pullback.ir.text import Notes, canonical, print_module
-from pullback.programs import logger
+from pullback.programs import logger, progress
 from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.cuda.driver.errors import warn_of
 from pullback.runtime.memory import result_arrays as memory
@@ -310,6 +310,7 @@ def typed_constants(abstract: Abstract) -> tuple[Any, ...]:
 
 def optimised(abstract: Abstract, observe: Observer) -> Function:
     """Run the array passes, in order. Raises TraceError at the user's line if a gradient cannot be computed."""
+    progress.working_on(abstract.function)
     with counters.timed("grad"):
         function = passes.run(abstract.function, passes.BEFORE_GRAD)
         try:
@@ -317,6 +318,7 @@ def optimised(abstract: Abstract, observe: Observer) -> Function:
         except grad.GradientError as error:
             raise TraceError(str(error), error.loc) from None
     observe("grad", Module((function,)))
+    progress.working_on(function)
     with counters.timed("simplify"):
         function = passes.run(function, passes.OPTIMIZE)
     observe("simplify", Module((function,)))
@@ -326,6 +328,7 @@ def optimised(abstract: Abstract, observe: Observer) -> Function:
 def lowered(abstract: Abstract, layouts: tuple[str, ...], device: str, observe: Observer, over: Over = ()) -> Module:
     """Return the program of an abstract function and its kernels."""
     function = optimised(abstract, observe)
+    progress.working_on(function)
     if device == "cpu":
         function = passes.run(function, passes.ON_CPU)
     with counters.timed("fuse"):
@@ -333,6 +336,7 @@ def lowered(abstract: Abstract, layouts: tuple[str, ...], device: str, observe: 
     observe("fuse", Module((groups.function,)), groups)
     with counters.timed("lower"):
         module = lower.lower(groups.function, layouts, device, over)
+    progress.working_on(*module.functions)
     observe("lower", module)
     return module
 
@@ -369,19 +373,20 @@ def loaded_or_built(key: bytes, abstract: Abstract, layouts: tuple[str, ...], de
         template = None if name is None else _loaded(name, abstract.function.name, device)
         title = abstract.function.name
         if template is not None:
-            logger.info("%s for %s is in the cache folder", title, device)
+            logger.log("debug", "%s for %s is in the cache folder", title, device)
             return template
         with nullcontext(False) if name is None else default_engine().cache.building(name) as is_shared:
             if is_shared and name is not None:
                 template = _loaded(name, title, device)
                 if template is not None:
-                    logger.info("%s for %s was compiled by another process meanwhile", title, device)
+                    logger.log("debug", "%s for %s was compiled by another process meanwhile", title, device)
                     return template
-            logger.info("compiling %s for %s: %d operations", title, device, sum(1 for _ in walk(abstract.function.body)))
+            count = sum(1 for _ in walk(abstract.function.body))
+            logger.log("debug", "building %s for %s: %d operations", title, device, count)
             start = time.perf_counter()
             template = build(abstract, layouts, device, over)
             seconds = time.perf_counter() - start
-            logger.info("compiled %s for %s in %.2f s", title, device, seconds)
+            logger.log("debug", "built %s for %s in %.2f s", title, device, seconds)
             if name is not None:
                 with counters.timed("store program"):
                     (program_serialize.keep if device == "cpu" else cuda_build.keep)(name, template.executable, seconds)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -145,16 +145,36 @@ class Clock:
             self._start += time.perf_counter() - start
 
 
+_stages: dict[int, list[str]] = {}
+"""The stages that each thread is in, outermost first."""
+on_stage: Callable[[str, float], None] | None = None
+"""Called with each stage that ends and its seconds."""
+
+
+def stage_of(thread: int) -> str:
+    """Return the innermost stage that a thread is in; empty if it is in none."""
+    stages = _stages.get(thread)
+    return stages[-1] if stages else ""
+
+
 @contextmanager
 def timed(stage: str) -> Iterator[Clock]:
     """Add the wall time of the block to `stage`, also if the block raises."""
-    clock = Clock()
+    thread, clock = threading.get_ident(), Clock()
+    stages = _stages.setdefault(thread, [])
+    stages.append(stage)
     try:
         yield clock
     finally:
+        stages.pop()
+        if not stages:
+            _stages.pop(thread, None)
         seconds = clock.seconds()
-        for recorder in _active_recorders():
+        recorders = _active_recorders()
+        for recorder in recorders:
             recorder.add_time(stage, seconds)
+        if on_stage is not None and recorders:
+            on_stage(stage, seconds)
 
 
 def snapshot() -> Counters:

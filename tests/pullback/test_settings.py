@@ -42,12 +42,13 @@ BAD = [
     ("PULLBACK_TRACEBACK", "ful", "users or full"),
     ("PULLBACK_VERIFY", "yes", "0 or 1"),
     ("PULLBACK_STRICT", "yes", "0 or 1"),
+    ("PULLBACK_LOG", "loud", "off, info or debug"),
 ]
 GOOD = [
     ("PULLBACK_CACHE_DIR", "off"), ("PULLBACK_CACHE_DIR", f"off{os.pathsep}/a/folder"), ("PULLBACK_CACHE_DIR", "~/c"),
     ("PULLBACK_NUM_THREADS", "256"), ("PULLBACK_NUM_THREADS", " 2 "), ("PULLBACK_POOL_BYTES", "0"),
     ("PULLBACK_CPU", "avx2"), ("PULLBACK_CHOICES", "static"), ("PULLBACK_CHOICES", " , gemm = ours, getrf=library"),
-    ("PULLBACK_TRACEBACK", "full"), ("PULLBACK_VERIFY", "0"), ("PULLBACK_CALL_PATH", "auto"),
+    ("PULLBACK_TRACEBACK", "full"), ("PULLBACK_VERIFY", "0"), ("PULLBACK_CALL_PATH", "auto"), ("PULLBACK_LOG", "debug"),
 ]  # fmt: skip
 
 
