@@ -99,17 +99,17 @@ def _paint(compile_: Compile, stream: TextIO) -> None:
 
 def line_of(compile_: Compile, width: int) -> str:
     """Return the text for a compile, of at most ``width`` characters."""
-    parts = [f"{time.monotonic() - compile_.start:.0f} s", counters.stage_of(compile_.thread) or "trace"]
+    parts = [counters.stage_of(compile_.thread) or "trace"]
     operations = [i for function in compile_.functions for i in walk(function.body)]
     if operations:
         parts.append(counted(len(operations), "operation"))
         lines = Counter((i.loc.file, i.loc.line) for i in operations if i.loc.file)
         if lines:
             ((file, line), count), *_ = lines.most_common(1)
-            parts.append(f"{count:,} of them from {Path(file).name}:{line}")
+            parts.append(f"{100 * count // len(operations)} % at {Path(file).name}:{line}")
     elif line := _current_line(compile_.thread):
         parts.append(f"at {line}")
-    text = f"pullback compiles {compile_.title}: {', '.join(parts)}"
+    text = f"pullback: {compile_.title}, {time.monotonic() - compile_.start:.0f} s: {', '.join(parts)}"
     return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
