@@ -229,3 +229,34 @@ def test_an_iterator_without_an_end_is_refused_where_values_end_the_loop() -> No
 
     with pytest.raises(pb.TraceError, match="more than 5000 items"):
         pb.jit(endless, guards=False)(100.0)
+
+
+SEARCHED: list[float] = []
+
+
+def counted(v: float) -> float:
+    SEARCHED.append(v)
+    return 0.5
+
+
+def some(x: Any) -> Any:
+    return x.sum() if any(v > counted(v) for v in x) else x[0]
+
+
+def every(x: Any) -> Any:
+    return x.sum() if all(v < counted(v) for v in x) else x[0]
+
+
+@pytest.mark.parametrize(("f", "x"), [(some, [0.1, 0.9, 2.0, 0.2]), (every, [0.1, 0.9, 0.2, 0.3])], ids=["any", "all"])
+def test_elements_after_the_one_that_decides_store_nothing(f: Any, x: Any) -> None:
+    """Without loops that are rolled it is refused, since all elements would store."""
+    x = np.array(x)
+    SEARCHED.clear()
+    expected, stored = f(x), SEARCHED[:]
+    for guards in (None, True):
+        SEARCHED.clear()
+        assert pb.jit(f, guards=guards)(x) == expected and stored == SEARCHED
+    SEARCHED.clear()
+    with pytest.raises(pb.TraceError, match="elements that store, after one that may decide"):
+        pb.jit(f, loops="unroll", guards=False)(x)
+    assert SEARCHED == []

@@ -11,7 +11,8 @@ import builtins
 import functools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import GeneratorType
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from pullback.ir.shapes.by_value import is_value_size
 from pullback.ir.shapes.symbolic import is_size, lifted
 from pullback.tracer.arrays.arguments import xp
 from pullback.tracer.arrays.concretize import known_value
-from pullback.tracer.arrays.frame import current
+from pullback.tracer.arrays.frame import Frame, current
 from pullback.tracer.arrays.make import as_stored, as_traced, cast, emit, holds_traced, promote
 from pullback.tracer.arrays.mixed_numbers import chosen
 from pullback.tracer.arrays.ordering import is_undecided_order, sorted_items
@@ -178,6 +179,23 @@ def _summed(elements: Any, iterable: Any) -> Any:
     return elements
 
 
+def _without_stores(name: str, elements: Iterator[Any], frame: Frame) -> list[Any]:
+    """Return the elements of a generator. Raises TraceError if one stores something although an earlier one may decide."""
+    places, stores = frame.root.names.places, frame.root.stores
+    items: list[Any] = []
+    before = None
+    for item in elements:
+        items.append(item)
+        if before is not None and (places.changed_since(before[0]) or next(iter(stores.changed_since(before[1])), None)):
+            what = f"{name} of elements that store, after one that may decide"
+            error = TraceError(f"{what}; write a loop that ends at that element")
+            error.wants_guards = True
+            raise error
+        if before is None and holds_traced([item]):
+            before = places.contents(), stores.contents_outside()
+    return items
+
+
 def _truth(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
     combine = xp.logical_or if name == "any" else xp.logical_and
 
@@ -187,7 +205,13 @@ def _truth(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
             iterable = iterable.column(0)
         if isinstance(iterable, TracedArray) and iterable.ndim == 1:
             return weak(getattr(np, name)(iterable), "bool")
-        items = list(iterable)
+        frame = current()
+        if not isinstance(iterable, GeneratorType) or frame is None:
+            items = list(iterable)
+        elif frame.root.outcomes.follows:
+            return real(iterable)  # a guard decides each element, and those after the one that decides are not computed
+        else:
+            items = _without_stores(name, iterable, frame)
         if not holds_traced(items):
             return real(items)
         if builtins.any(isinstance(i, TracedArray) and i.size != 1 for i in items):
