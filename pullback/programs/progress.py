@@ -107,8 +107,8 @@ def line_of(compile_: Compile, width: int) -> str:
         if lines:
             ((file, line), count), *_ = lines.most_common(1)
             parts.append(f"{100 * count // len(operations)} % at {Path(file).name}:{line}")
-    elif line := _current_line(compile_.thread):
-        parts.append(f"at {line}")
+    elif current := _current_line(compile_.thread):
+        parts.append(f"at {current}")
     text = f"pullback: {compile_.title}, {time.monotonic() - compile_.start:.0f} s: {', '.join(parts)}"
     return text if len(text) <= width else f"{text[: width - 3]}..."
 
