@@ -60,7 +60,7 @@ def store(source: Path) -> None:
     for path in sorted((source / "gallery" / "images").rglob("*.png")):
         shutil.copy(path, STORED / path.relative_to(source / "gallery"))
     for path in sorted((HTML.parent / "jupyter_execute" / "tutorial").glob("*.ipynb")):
-        shutil.copy(path, NOTEBOOKS)
+        (NOTEBOOKS / path.name).write_text(path.read_text().rstrip() + "\n")
 
 
 def main() -> int:
