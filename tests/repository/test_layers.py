@@ -43,6 +43,7 @@ LATE = {
     "pullback.distributed.cluster": {"dask", "distributed"},
     "pullback.distributed.embedded": {"distributed"},
     "pullback.distributed.lazy": {"dask"},
+    "pullback.programs.logger": {"logging"},
 }
 
 

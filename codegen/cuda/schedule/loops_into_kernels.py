@@ -157,9 +157,9 @@ class InnerLaunch:
     env: dict[Value, Value] = field(default_factory=dict)
     late: list[Instruction] = field(default_factory=list)
 
-    def written(self) -> set[Value]:
-        """Return the operands that the launch stores to."""
-        return {self.of[i.operands[1]] for i in self.nest.body if isinstance(i.op, Store)}
+    def written(self) -> dict[Value, None]:
+        """Return the operands that the launch stores to, in the order of the stores, so that equal programs have equal texts."""
+        return dict.fromkeys(self.of[i.operands[1]] for i in self.nest.body if isinstance(i.op, Store))
 
 
 class LoopKernel:
@@ -189,8 +189,8 @@ class LoopKernel:
             self.types |= {v: p.type for p, v in zip(kernel.parameters, i.operands, strict=True) if isinstance(p.type, RefType)}
         self.rows = {i.result: i for i in region.instructions if isinstance(i.op, Row)}
         self.local = {i.result for i in region.instructions if isinstance(i.op, Alloc)}
-        self.written = {v for part in self.parts.values() for v in part.written()}
-        self.written |= {i.operands[1] for i in region.instructions if isinstance(i.op, Copy)}
+        self.written = dict.fromkeys(v for part in self.parts.values() for v in part.written())
+        self.written |= dict.fromkeys(i.operands[1] for i in region.instructions if isinstance(i.op, Copy))
         self.filled = {self.rows[v].operands[0] for v in self.written if v in self.rows}
         outside = [v for v in self.written if v not in (*region.parameters, *self.rows, *self.local)]
         self.buffers, self.first = [*region.parameters, *outside], [*first, *outside]
