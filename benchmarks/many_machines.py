@@ -106,7 +106,7 @@ def plain_processes(count: int, length: int) -> Iterator[Callable[[Any, int], No
         process.join()
 
 
-def scaling(blocks: int = 8, length: int = 240_000, repeats: int = 7) -> float:
+def scaling(blocks: int = 8, length: int = 900_000, repeats: int = 7) -> float:
     """Print and return the time of two plain processes over that of two workers."""
     w, x, y = rows(blocks * length)
     with plain_processes(2, length) as plain, cluster(2) as client:

@@ -26,7 +26,7 @@ from distributed.comm import CommClosedError
 from pullback.distributed import warm
 from pullback.distributed.blocks import rows_between
 from pullback.distributed.plan import Plan
-from pullback.distributed.tasks import BlockTask, combine_blocks, compute_block, kept_result
+from pullback.distributed.tasks import BlockTask, RowBlock, combine_blocks, compute_block, kept_result
 from pullback.ir.passes.rows.combine import combined
 from pullback.ir.passes.rows.split import FIRST, BlockPart, RunBlocks, nonempty
 
@@ -97,7 +97,7 @@ class BoundRows:
         with self.lock:
             by_bounds = self.by_client.setdefault(client, {})
             if bounds not in by_bounds:
-                blocks = [(a, b, _rows(self.arrays.values(), a, b)) for a, b in nonempty(bounds)]
+                blocks = [RowBlock(a, b, _rows(self.arrays.values(), a, b)) for a, b in nonempty(bounds)]
                 by_bounds[bounds] = Kept(blocks, client)
             return by_bounds[bounds]
 
@@ -186,7 +186,7 @@ class _Step:
 
     def _columns(self) -> list[Sequence[Any]]:
         """Return the blocks, and the rows that are sent with this call, if any."""
-        blocks = [(a, b, ()) for a, b in self.ranges] if self.bound is None else self.bound.futures
+        blocks = [RowBlock(a, b) for a, b in self.ranges] if self.bound is None else self.bound.futures
         sent = self.sent.futures if isinstance(self.sent, Kept) else self.sent
         return [blocks, sent] if sent else [blocks]
 

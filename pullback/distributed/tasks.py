@@ -14,8 +14,25 @@ from pullback.ir.passes.rows.combine import combined
 Partials = tuple[Any, ...]
 BlockResult = tuple[list[Partials], tuple[Any, ...]]
 """The partial results of each reduction, and the results that keep the rows."""
-RowBlock = tuple[int, int, tuple[Any, ...]]
-"""The first row of a block, the row after its last, and its rows of the bound arrays."""
+
+
+class RowBlock:
+    """A block: its first row ``start``, the row ``stop`` after its last, and its ``rows`` of the bound arrays.
+
+    Arrays that arrive in a message may begin at any byte. They are copied once, as the block is unpickled, since every call would
+    copy them otherwise.
+    """
+
+    def __init__(self, start: int, stop: int, rows: Sequence[Any] = ()) -> None:
+        self.start = start
+        self.stop = stop
+        self.rows = tuple(np.require(x, requirements="A") for x in rows)
+
+    def __reduce__(self) -> Any:
+        return RowBlock, (self.start, self.stop, self.rows)
+
+    def __sizeof__(self) -> int:
+        return sum(x.nbytes for x in self.rows)
 
 
 class BlockTask:
@@ -44,10 +61,9 @@ class BlockTask:
             self.program.prepare(rows)
 
     def __call__(self, block: RowBlock, sent: Sequence[Any] = (), values: Sequence[Any] = ()) -> BlockResult:
-        start, stop, bound = block
-        arrays = {"bound": bound, "sent": sent, "value": values or self.values}
-        read: dict[str, Sequence[Any]] = arrays | {"first": (np.int64(start),)}
-        results = self.program(stop - start, [read[origin][k] for origin, k in self.sources])
+        arrays = {"bound": block.rows, "sent": sent, "value": values or self.values}
+        read: dict[str, Sequence[Any]] = arrays | {"first": (np.int64(block.start),)}
+        results = self.program(block.stop - block.start, [read[origin][k] for origin, k in self.sources])
         ends = np.cumsum([0, *self.reductions]).tolist()
         return [tuple(results[a:b]) for a, b in itertools.pairwise(ends)], tuple(results[ends[-1] :])
 
@@ -63,7 +79,7 @@ def compute_chunk(start: int, sent: Sequence[Any], axes: Sequence[int], task: Bl
     """Compute a part of a plan for a chunk of arrays, whose number of rows they show."""
     arrays = [np.asarray(x) for x in sent]
     rows = arrays[0].shape[axes[0]] if arrays else 0
-    return task((start, start + rows, ()), arrays, values)
+    return task(RowBlock(start, start + rows), arrays, values)
 
 
 def combine_blocks(parts: Sequence[BlockResult], names: Sequence[str]) -> BlockResult:
