@@ -27,7 +27,7 @@ from pullback.tracer.user_code.ownership import user_frame
 DELAY = 1.0
 """Seconds after which a compile is shown: shorter ones are not worth reading about."""
 INTERVAL = 0.2
-"""Seconds between two updates: quick enough for the eye, and a ten-thousandth of the compile's time."""
+"""Seconds between two updates: quick enough for the eye, and few enough that counting the operations takes little time."""
 NARROWEST = 40
 """Fewest columns of a terminal that are believed; some tell 0."""
 
