@@ -27,6 +27,7 @@ CACHE = None if "PYTEST_XDIST_WORKER" in os.environ else tempfile.TemporaryDirec
 """One for all workers, which are started with the environment of the first process."""
 if CACHE is not None:
     os.environ["PULLBACK_CACHE_DIR"] = CACHE.name
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # workers inherit it: threads of several processes would spin for the cores
 os.environ["PULLBACK_VERIFY"] = "1"
 os.environ["PULLBACK_STRICT"] = "1"
 

@@ -31,7 +31,8 @@ class Record:
 
     Examples
     --------
-    >>> record = pb.inspection.Record(arguments=(), counts=pb.jit(np.sum).cache_info(), seconds={"llvm": 0.02})
+    >>> f = pb.jit(lambda x: x * 0.25 - 17)
+    >>> record = pb.inspection.Record(arguments=(), counts=f.cache_info(), seconds={"llvm": 0.02})
     >>> record.counts.compiles
     0
     """

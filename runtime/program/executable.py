@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -190,12 +191,15 @@ def _emit_ahead(program: Function, kernels: Sequence[Function], schedule: Schedu
     modules that they call with these sizes, while more are emitted, and while native functions are looked up, which may
     import libraries."""
     emitted_by_name: dict[str, Emitted] = {}
+    launches_by_name = defaultdict[str, list[Instruction]](list)
+    for instruction in walk(program.body):
+        if instruction.op is launch:
+            launches_by_name[instruction.params["kernel"]].append(instruction)
     with default_engine().precompile(threads.get_num_threads() - 1) as compile_ahead:
         for kernel in sorted(kernels, key=lambda kernel: -sum(1 for _ in walk(kernel.body))):
-            launches = [i for i in walk(program.body) if i.op is launch and i.params["kernel"] == kernel.name]
 
             @functools.cache
-            def reached(steps: Steps, launches: Sequence[Instruction] = tuple(launches)) -> bool:
+            def reached(steps: Steps, launches: Sequence[Instruction] = tuple(launches_by_name[kernel.name])) -> bool:
                 return sizes is None or any(reaches(i, steps, sizes) for i in launches)
 
             scheduled = schedule(kernel, llvm.early_emitter(default_engine().host().target, compile_ahead, reached))

@@ -96,7 +96,7 @@ def pyright(programs: Sequence[Path], installed: Path, folder: Path) -> set[tupl
     return {(Path(d["file"]).name, d["range"]["start"]["line"] + 1) for d in result if d["severity"] == "error"}
 
 
-@pytest.mark.parametrize("checker", [mypy, pyright])
+@pytest.mark.parametrize("checker", [pytest.param(mypy, marks=pytest.mark.long), pyright])
 def test_users_programs_are_typed(checker: Any, installed: Path, tmp_path: Path) -> None:
     programs = [PROGRAMS / f"{name}.py" for name in ("user_program", "user_mistakes")]
     lines = [(p.name, k, line) for p in programs for k, line in enumerate(p.read_text().splitlines(), 1)]

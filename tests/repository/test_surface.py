@@ -11,7 +11,18 @@ import numpy as np
 import pytest
 import scipy
 
-from tests.tables.surface import OF_SCIPY, PAGE, SECTIONS, page, public, read, refused, tells_arrays_apart
+from tests.tables.surface import (
+    OF_SCIPY,
+    PAGE,
+    SECTIONS,
+    head,
+    part,
+    parts_of_page,
+    public,
+    read,
+    refused,
+    tells_arrays_apart,
+)  # fmt: skip
 
 IS_PAGES_VERSION = np.__version__.startswith("2.4.") and scipy.__version__.startswith("1.17.")
 COMPILED_OF = {section: 32 if section in OF_SCIPY else 8 for section in SECTIONS}
@@ -39,13 +50,21 @@ def test_results_are_arrays_where_numpys_are(section: str) -> None:
 
 
 @pytest.mark.skipif(not IS_PAGES_VERSION, reason="the page is of NumPy 2.4 and SciPy 1.17")
-def test_the_page_is_what_is_accepted(bless: bool) -> None:
-    result = page(compiled=False)
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_page_is_what_is_accepted(section: str, bless: bool) -> None:
+    result = part(section, compiled=False)
     if bless:
-        PAGE.write_text(result)
-    assert result == PAGE.read_text() or not IS_PAGES_VERSION
+        PAGE.write_text("".join((parts_of_page() | {section: result}).values()))
+    assert result == parts_of_page()[section]
+
+
+def test_the_page_has_the_sections_and_nothing_else() -> None:
+    parts = parts_of_page()
+    assert parts[""] == head()
+    assert list(parts) == ["", *SECTIONS]
 
 
 @pytest.mark.long
-def test_everything_accepted_is_compiled_and_differentiated() -> None:
-    assert page(compiled=True) == PAGE.read_text() or not IS_PAGES_VERSION
+@pytest.mark.parametrize("section", SECTIONS)
+def test_everything_accepted_is_compiled_and_differentiated(section: str) -> None:
+    assert part(section, compiled=True) == parts_of_page()[section] or not IS_PAGES_VERSION

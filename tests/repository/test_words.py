@@ -50,6 +50,7 @@ TERMS = {
     r"turned(?! (into|off|on|out)\b)": "transposed",
 }
 """Terms with a private sense, and what the field says."""
+ANY_TERM = re.compile(rf"\b({'|'.join(TERMS)})\b")
 QUOTED = re.compile(r"```.*?```|``.*?``|`[^`\n]*`|\[[^\]\n]*\]\([^)\n]*\)|\"[^\"\n]{1,80}\"", re.DOTALL)
 """Code, links and quotations, in which any word may stand."""
 
@@ -69,8 +70,11 @@ def names_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def prose_of(path: Path) -> Iterator[tuple[int, str]]:
-    """The docstrings and comments of a source, or the paragraphs of a page, each with its first line."""
+    """The docstrings and comments of a source, or the paragraphs of a page, each with its first line; none if no text of the
+    file has a term."""
     text = path.read_text()
+    if not ANY_TERM.search(text):
+        return
     if path.suffix == ".md":
         blank = re.sub(r"```.*?```", lambda block: "\n" * block[0].count("\n"), text, flags=re.DOTALL)
         yield from enumerate(blank.split("\n"), 1)

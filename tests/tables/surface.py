@@ -301,16 +301,25 @@ TITLES = {"numpy": "numpy", "linalg": "numpy.linalg", "fft": "numpy.fft", "ndarr
           **{section: SECTIONS[section] for section in OF_SCIPY}}  # fmt: skip
 
 
-def page(compiled: bool) -> str:
-    """The page, from what becomes of every call."""
-    parts = [HEAD.format(legend=LEGEND)]
-    for section in SECTIONS:
-        rows = [(tried, [refused(text, compiled) for text in tried.texts()]) for _, tried in sorted(read(section).items())]
-        kinds = [_kind(tried, reasons) for tried, reasons in rows]
-        counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in ("yes", "partly", "no"))
-        parts.append(f"\n## {TITLES[section]}\n\n{counts}.\n\n| | | |\n| --- | --- | --- |\n")
-        parts += [_row(tried, reasons, kind) for (tried, reasons), kind in zip(rows, kinds, strict=True)]
-    return "".join(parts)
+def head() -> str:
+    """The page before its sections."""
+    return HEAD.format(legend=LEGEND)
+
+
+def part(section: str, compiled: bool) -> str:
+    """The text of a section of the page, from what becomes of every call."""
+    rows = [(tried, [refused(text, compiled) for text in tried.texts()]) for _, tried in sorted(read(section).items())]
+    kinds = [_kind(tried, reasons) for tried, reasons in rows]
+    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in ("yes", "partly", "no"))
+    lines = [_row(tried, reasons, kind) for (tried, reasons), kind in zip(rows, kinds, strict=True)]
+    return f"\n## {TITLES[section]}\n\n{counts}.\n\n| | | |\n| --- | --- | --- |\n" + "".join(lines)
+
+
+def parts_of_page() -> dict[str, str]:
+    """The texts of the sections as they are on the page, after its head under an empty name."""
+    names = {f"\n## {TITLES[section]}\n": section for section in SECTIONS}
+    pieces = re.split(f"({'|'.join(map(re.escape, names))})", PAGE.read_text())
+    return {"": pieces[0]} | {names[title]: title + body for title, body in zip(pieces[1::2], pieces[2::2], strict=True)}
 
 
 def _kind(tried: Tried, reasons: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ import pytest
 
 import pullback as pb
 from pullback.programs import branch_paths
+from pullback.tracer import branch_guards
 
 X = np.array([0.5, -1.5, 2.5])
 SWAPPING = [3.0, 0.5, -2.0]
@@ -138,11 +139,13 @@ def test_a_function_followed_on_too_many_paths_is_refused() -> None:
         recorded(lambda: compiled(1000.0))
 
 
-def test_a_followed_loop_that_unrolls_into_thousands_of_operations_is_refused() -> None:
+def test_a_followed_loop_that_unrolls_into_too_many_operations_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(branch_guards, "MOST_FOLLOWED", 500)
+
     def grown(x: Any) -> Any:
         out = []
         while x > 1e-9:
-            x = x * 0.999 + 0.0 * np.sin(x)
+            x = x * 0.97 + 0.0 * np.sin(x)
             out.append((x, len(out)) if len(out) % 2 else [x])
         return x
 
