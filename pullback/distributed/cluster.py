@@ -11,7 +11,7 @@ import logging
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,9 +25,19 @@ from distributed.comm import CommClosedError
 
 from pullback.distributed import warm
 from pullback.distributed.blocks import rows_between
+from pullback.distributed.partials import bytes_of, count_of, layout_of
 from pullback.distributed.plan import Plan
-from pullback.distributed.tasks import BlockTask, RowBlock, combine_blocks, compute_block, kept_result
-from pullback.ir.passes.rows.combine import combined
+from pullback.distributed.tasks import (
+    BlockResult,
+    BlockTask,
+    ProgramLost,
+    RowBlock,
+    combine_blocks,
+    compute_block,
+    encoded_call,
+    kept_result,
+    reduced_blocks,
+)
 from pullback.ir.passes.rows.split import FIRST, BlockPart, RunBlocks, nonempty
 
 logger = logging.getLogger("pullback.distributed")
@@ -38,8 +48,6 @@ MOST_GATHERED = 8 * 2**20
 """The bytes of partial results beyond which the workers reduce them to one, rather than the client."""
 SENT_WITH_TASKS = 64 * 2**10
 """The bytes of arguments that are sent with each task; more are sent to the workers once, separately."""
-MOST_TEXT = 16 * 2**10
-"""The characters of a program that is sent with each task; a longer one is sent to the workers once, separately."""
 MOST_PREPARED = 4
 """The number of block lengths for which programs are compiled ahead. Blocks of equal length but for one row have two; one program
 serves all lengths of a size class."""
@@ -69,6 +77,11 @@ class Kept:
             for k, future in zip(positions, futures, strict=True):
                 self.futures[k] = future
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the scheduler has reported an object that no worker has."""
+        return any(f.status != "finished" for f in self.futures)
+
     def renew(self) -> None:
         """Send the objects again that no worker has."""
         client = self._client()
@@ -79,7 +92,8 @@ class Kept:
             holders = {}
         lost = [k for k, f in enumerate(self.futures) if not holders.get(f.key)]
         if lost:
-            logger.warning("%d of %d blocks were lost with their workers, and are sent again", len(lost), len(self.objects))
+            lengths = len(lost), len(self.objects)
+            logger.warning("%d of %d blocks or programs were lost with their workers, and are sent again", *lengths)
             self._send(lost)
 
 
@@ -143,8 +157,8 @@ def closed_advice() -> str:
     return "pass another one to pb.distribute, or none to compute in this process"
 
 
-LOST = (KilledWorker, FutureCancelledError, CancelledError, CommClosedError)
-"""The errors of Dask that a lost worker causes."""
+LOST = (KilledWorker, FutureCancelledError, CancelledError, CommClosedError, ProgramLost)
+"""The errors that a lost worker causes."""
 
 
 class _Step:
@@ -155,7 +169,7 @@ class _Step:
     ) -> None:
         self.plan, self.part, self.client, self.slots = plan, part, client, slots
         self.ranges = nonempty(bounds)
-        self.names = [name for name, _ in part.reductions]
+        self.layout = layout_of(part)
         self.sources, sent, values = _sources(plan, part, bound)
         self.bound = bound.kept(client, bounds) if any(origin == "bound" for origin, _ in self.sources) else None
         self.kinds: Mapping[Any, Sequence[str]] = {}
@@ -174,13 +188,13 @@ class _Step:
 
     def _compare_kinds(self) -> None:
         """Warn if workers of different kinds compute other bits for the first block."""
-        function, keywords = self._call()
+        keywords = self._call()
         first = [column[0] for column in self._columns()]
         futures = [
-            self.client.submit(function, *first, **keywords, workers=[addresses[0]], pure=False)
+            self.client.submit(compute_block, *first, **keywords, workers=[addresses[0]], pure=False)
             for addresses in self.kinds.values()
         ]
-        bits = {b"".join(np.asarray(x).tobytes() for x in _flat(result)) for result in self.client.gather(futures)}
+        bits = {_bits(result) for result in self.client.gather(futures)}
         if len(bits) > 1:
             warm.warn_of_kinds(self.kinds, self.plan.name)
 
@@ -190,31 +204,28 @@ class _Step:
         sent = self.sent.futures if isinstance(self.sent, Kept) else self.sent
         return [blocks, sent] if sent else [blocks]
 
-    def _call(self) -> tuple[Callable[..., Any], dict[str, Any]]:
-        """Return the function that computes a block, and its keywords.
+    def _call(self) -> dict[str, Any]:
+        """Return the keywords of the tasks.
 
         Dask searches each argument for futures, and each future is a dependency of each task, which costs its scheduler time. So
-        a task with a short program and small values is sent as the function itself.
+        small values are sent as bytes, and the program by its key.
         """
-        task = self.task.objects[0]
-        keywords: dict[str, Any] = {}
+        (task,), (data,) = self.task.objects, self.task.futures
         if isinstance(self.values, Kept):
-            keywords["values"] = self.values.futures[0]
-        else:
-            task = task.of_values(self.values)
-        if len(task.program.text) <= MOST_TEXT:
-            return task, keywords
-        return compute_block, {"task": self.task.futures[0], "values": self.values, **keywords}
+            return {"call": encoded_call(task, data.key, ()), "values": self.values.futures[0]}
+        return {"call": encoded_call(task, data.key, self.values)}
 
     def _task(self) -> Kept:
         parts = _tasks.setdefault(self.client, weakref.WeakKeyDictionary())
         by_sources = parts.setdefault(self.part, {})
         if self.sources not in by_sources:
-            task = BlockTask(self.plan.program(self.part), self.sources, [n for _, n in self.part.reductions])
+            task = BlockTask(self.plan.program(self.part), self.sources, count_of(self.part))
             lengths = tuple(dict.fromkeys(b - a for a, b in self.ranges))[:MOST_PREPARED]
             self.kinds = warm.kinds_of(self.client)
             warm.built_once(self.client, self.kinds, task.prepare, (lengths,), self.plan.name)
-            by_sources[self.sources] = Kept([task], self.client, broadcast=True)
+            by_sources[self.sources] = Kept([task], self.client)
+        elif by_sources[self.sources].is_lost:
+            by_sources[self.sources].renew()
         return by_sources[self.sources]
 
     def renew(self) -> None:
@@ -226,9 +237,8 @@ class _Step:
     def run(self) -> tuple[Sequence[tuple[Any, ...]], Sequence[Any]]:
         """Compute the part for all blocks."""
         client, token = self.client, secrets.token_hex(8)
-        function, keywords = self._call()
         keys = [(f"{self.plan.name}-{token}", k) for k in range(len(self.ranges))]
-        futures = self.futures = client.map(function, *self._columns(), **keywords, key=keys, pure=False)
+        futures = self.futures = client.map(compute_block, *self._columns(), **self._call(), key=keys, pure=False)
         kept = [_Blocks(futures, k, axis, self) for k, axis in enumerate(self.part.kept)]
         reduced: list[tuple[Any, ...]] = []
         if self.part.reductions:
@@ -240,13 +250,13 @@ class _Step:
     def _reduced(self, futures: Sequence[Any], token: str) -> list[tuple[Any, ...]]:
         """Return the reduced partial results, combined up the tree."""
         level, parts = 0, list(futures)
-        size = _partial_bytes(self.part)
+        size = bytes_of(self.layout)
         while len(parts) > FAN_IN or (self.part.kept and level == 0) or (len(parts) > 1 and len(parts) * size > MOST_GATHERED):
             groups = [parts[k : k + FAN_IN] for k in range(0, len(parts), FAN_IN)]
             keys = [(f"{self.plan.name}-reduce-{token}", level, k) for k in range(len(groups))]
-            parts = self.client.map(combine_blocks, groups, key=keys, names=self.names, pure=False)
+            parts = self.client.map(combine_blocks, groups, key=keys, layout=self.layout, pure=False)
             level += 1
-        return combined(self.names, [partials for partials, _ in self.client.gather(parts)])
+        return reduced_blocks(self.client.gather(parts), self.layout)
 
 
 def _sources(plan: Plan, part: BlockPart, bound: BoundRows) -> tuple[Sources, list[int], list[int]]:
@@ -267,22 +277,15 @@ def _sources(plan: Plan, part: BlockPart, bound: BoundRows) -> tuple[Sources, li
     return tuple(sources), sent, values
 
 
-def _flat(result: Any) -> Iterator[Any]:
-    """Yield the arrays of a block's result."""
-    partials, kept = result
-    for each in (*partials, kept):
-        yield from each
+def _bits(result: BlockResult) -> bytes:
+    """Return the bytes of a block's result."""
+    every = (result,) if isinstance(result, bytes) else result
+    return b"".join([x if isinstance(x, bytes) else np.asarray(x).tobytes() for x in every])
 
 
 def _bytes_of(values: Sequence[Any]) -> int:
     """Return the bytes of arrays and numbers."""
     return sum(getattr(x, "nbytes", 8) for x in values)
-
-
-def _partial_bytes(part: BlockPart) -> int:
-    """Return the bytes of the partial results of a block."""
-    results = part.function.results[: sum(count for _, count in part.reductions)]
-    return sum(int(np.prod([e for e in v.type.shape if isinstance(e, int)])) * v.type.dtype.bytes for v in results)
 
 
 class _Blocks:

@@ -19,9 +19,10 @@ from dask.delayed import Delayed
 
 from pullback.compiled.function import Jitted
 from pullback.distributed.blocks import rows_between
+from pullback.distributed.partials import Layout, count_of, layout_of
 from pullback.distributed.plan import Plan, Rows, plan_of, split_of
 from pullback.distributed.programs import BlockProgram
-from pullback.distributed.tasks import BlockTask, combine_blocks, compute_chunk, kept_result
+from pullback.distributed.tasks import BlockTask, combine_blocks, compute_chunk, kept_result, reduced_blocks
 from pullback.ir import Function
 from pullback.ir.passes.rows.split import FIRST, BlockPart, Part
 from pullback.ir.shapes.extents import abstract
@@ -191,7 +192,7 @@ class _Call:
             ("first", 0) if k == FIRST else ("sent", sent.index(k)) if k in sent else ("value", values.index(k))
             for k in part.inputs
         ]
-        task = dask.delayed(BlockTask(self.plan.program(part), sources, [n for _, n in part.reductions]), pure=True)
+        task = dask.delayed(BlockTask(self.plan.program(part), sources, count_of(part)), pure=True)
         shared = dask.delayed([slots[k] for k in values])
         axes = [self.plan.axes[k] for k in sent]
         chunks = [self._chunks_of(k, slots[k]) for k in sent]
@@ -202,12 +203,11 @@ class _Call:
             compute(starts[j], [each[j] for each in chunks], axes, task, shared, dask_key_name=self._name("", slot_name, j))
             for j in range(len(self.chunks))
         ]
-        names = [name for name, _ in part.reductions]
         slot = iter(part.outputs)
-        if names:
-            reduced = self._reduced(results, names, slot_name)
+        if part.reductions:
+            reduced = self._reduced(results, layout_of(part), slot_name)
             for k, (_, count) in enumerate(part.reductions):
-                slots.update((next(slot), reduced[0][k][j]) for j in range(count))
+                slots.update((next(slot), reduced[k][j]) for j in range(count))
         read = dask.delayed(kept_result, pure=True)
         first = len(part.outputs) - len(part.kept)
         for k, axis in enumerate(part.kept):
@@ -228,17 +228,17 @@ class _Call:
         bounds = np.cumsum([0, *self.chunks]).astype(int).tolist()
         return [rows_between(value, self.plan.axes[k], a, b) for a, b in itertools.pairwise(bounds)]
 
-    def _reduced(self, results: list[Any], names: Sequence[str], slot_name: int) -> Any:
+    def _reduced(self, results: list[Any], layout: Layout, slot_name: int) -> Any:
         """Return the delayed partial results of all chunks, combined up the tree."""
         combine, level = dask.delayed(combine_blocks, pure=True), 0
-        while True:
+        while len(results) > FAN_IN:
             groups = [results[k : k + FAN_IN] for k in range(0, len(results), FAN_IN)]
             results = [
-                combine(group, names, dask_key_name=self._name("-reduce", slot_name, level, k)) for k, group in enumerate(groups)
+                combine(group, layout, dask_key_name=self._name("-reduce", slot_name, level, k)) for k, group in enumerate(groups)
             ]
-            if len(results) == 1:
-                return results[0]
             level += 1
+        last = dask.delayed(reduced_blocks, pure=True)
+        return last(results, layout, dask_key_name=self._name("-reduce", slot_name, level, 0))
 
 
 class _Grid:

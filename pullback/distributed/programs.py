@@ -73,7 +73,7 @@ class _Sized:
 
     def __init__(self, function: Function) -> None:
         self.function = function
-        self.dtypes = [p.type.dtype.numpy for p in function.parameters]
+        self.types = [(p.type.dtype.numpy, p.type.shape) for p in function.parameters]
         computed = dict.fromkeys(v for v in function.results if v not in function.parameters)
         positions = {v: k for k, v in enumerate(computed)}
         parameters = {v: k for k, v in enumerate(function.parameters)}
@@ -86,25 +86,28 @@ class _Sized:
             self.template = template_of_key(abstract, layouts, "cpu", ())
             self.instance = self.template.executable.instance(abstract.sizes)
             self.constants = list(typed_constants(abstract))
+            self.passed_through = self.template.passed_through
 
     def __call__(self, arguments: Sequence[Any], errors: Sequence[ErrorTemplate]) -> list[Any]:
-        typed = [_dense(a, d) for a, d in zip(arguments, self.dtypes, strict=True)]
-        for p, argument in zip(self.function.parameters, typed, strict=True):
-            if np.shape(argument) != p.type.shape:
-                shapes = f"{p.type.shape} in a block, and got {np.shape(argument)}"
-                raise ValueError(f"{self.function.name} has arrays of shape {shapes}")
-        results: Sequence[Any] = ()
+        typed = [self._typed(a, *t) for a, t in zip(arguments, self.types, strict=True)]
+        results: list[Any] = []
         if self.template is not None:
             try:
                 results = self.template.executable.call(self.instance, [*typed, *self.constants])
             except CheckFailed as failed:
                 raise_failure(self.function, failed, typed, errors)
-            results = [np.array(r) if k in self.template.passed_through else r for k, r in enumerate(results)]
+            for k in self.passed_through:
+                results[k] = np.array(results[k])
         return [np.asarray(results[k] if is_computed else typed[k]) for is_computed, k in self.sources]
 
-
-def _dense(argument: Any, dtype: np.dtype[Any]) -> Any:
-    """Return an argument as programs take it: a scalar, or a dense row-major array in native byte order."""
-    if np.ndim(argument) == 0:
-        return dtype.type(argument)
-    return np.require(argument, dtype, ("C", "A"))
+    def _typed(self, argument: Any, dtype: np.dtype[Any], shape: tuple[Any, ...]) -> Any:
+        """Return an argument as programs take it: a scalar, or a dense row-major array in native byte order."""
+        if type(argument) is np.ndarray and shape and argument.shape == shape and argument.dtype == dtype:
+            flags = argument.flags
+            if flags.c_contiguous and flags.aligned:
+                return argument
+        if np.shape(argument) != shape:
+            raise ValueError(f"{self.function.name} has arrays of shape {shape} in a block, and got {np.shape(argument)}")
+        if not shape:
+            return argument if type(argument) is dtype.type else dtype.type(argument)
+        return np.require(argument, dtype, ("C", "A"))

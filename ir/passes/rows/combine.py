@@ -48,14 +48,37 @@ COMBINATIONS: dict[str, Combination] = {
 """The combinations by name: those of ``Reduce.combine``."""
 
 
+MOST_STACKED = 2**20
+"""The bytes of partial results up to which those of all blocks are stacked, so that one call of NumPy computes a level
+of the tree. Above, the copy costs more than the calls."""
+
+
 def combined(names: Sequence[str], parts: Sequence[Sequence[Partials]]) -> list[Partials]:
     """Return the partial results of a run of blocks, where ``parts`` has those of each block, for each reduction.
 
     A run whose length is a power of two and that starts at a multiple of it is a subtree of the tree of all blocks.
     """
     level = [list(p) for p in parts]
+    if len(level) == 1:
+        return level[0]
+    if len(level) * sum(np.asarray(x).nbytes for partials in level[0] for x in partials) <= MOST_STACKED:
+        return combined_stacks(names, [tuple(map(np.stack, zip(*each, strict=True))) for each in zip(*level, strict=True)])
     while len(level) > 1:
         pairs = zip(level[::2], level[1::2])
         above = [[COMBINATIONS[name](a, b) for name, a, b in zip(names, x, y, strict=True)] for x, y in pairs]
         level = above + (level[-1:] if len(level) % 2 else [])
     return level[0]
+
+
+def combined_stacks(names: Sequence[str], stacks: Sequence[Partials]) -> list[Partials]:
+    """Return what ``combined`` returns, in new arrays, for the partial results of each reduction with the blocks along the first
+    axis."""
+    return [_up_the_tree(COMBINATIONS[name], partials) for name, partials in zip(names, stacks, strict=True)]
+
+
+def _up_the_tree(combine: Combination, level: Partials) -> Partials:
+    while (count := len(level[0])) > 1:
+        even = count - count % 2
+        above = combine(tuple(x[0:even:2] for x in level), tuple(x[1:even:2] for x in level))
+        level = tuple(np.concatenate([x, y[even:]]) for x, y in zip(above, level, strict=True)) if even < count else above
+    return tuple(np.array(x[0]) for x in level)
