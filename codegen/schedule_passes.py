@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from pullback.ir.core.op import Op
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction
 
 Context = TypeVar("Context")

@@ -7,8 +7,8 @@ such model has is therefore looked up by its features (``core``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Instruction
 
 

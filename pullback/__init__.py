@@ -11,28 +11,42 @@ if not Path(__file__).parent.joinpath("ir").is_dir():
 from pullback.runtime.cache import source_stamp as _sources  # noqa: F401
 
 # isort: split
-from pullback import tree
-from pullback.compiled.function import LAZY_CALLS as _LAZY_CALLS
-from pullback.ir.core.device_arrays import COMPUTE as _COMPUTE
-from pullback.ir.core.environment import check as _check
-from pullback.ir.core.lazy_imports import later as _later
-from pullback.ir.core.lazy_imports import names_later
-from pullback.programs.logger import configure as _configure_logger
-from pullback.programs.signatures import RetraceWarning
-from pullback.runtime.program.executable import trim
-from pullback.runtime.threads.threadpoolctl_plugin import announce as _announce
-from pullback.runtime.threads.threads import get_num_threads, set_num_threads
-from pullback.tracer import TraceError
-from pullback.tracer.arrays.replacements import twin_in as _twin_in
-from pullback.tracer.transforms.checkpoint import CheckpointWarning
-from pullback.tracer.user_code.unroll_warning import UnrollWarning
-from pullback.transforms.api import grad, jit, value_and_grad
-from pullback.transforms.control_flow import associative_scan, cond, fori_loop, map, scan, switch, while_loop
-from pullback.transforms.custom import custom_jvp, custom_vjp
-from pullback.transforms.derivatives import checkpoint, hessian, hvp, jacfwd, jacobian, jacrev, jvp, linearize, stop_gradient, vjp
-from pullback.transforms.vmap import vmap
-from pullback.tree import ravel as flatten
-from pullback.version import __version__
+from pullback.runtime.process.gc_pause import paused as _paused
+
+with _paused():  # what the modules create lives as long as the process
+    from pullback import tree
+    from pullback.compiled.function import LAZY_CALLS as _LAZY_CALLS
+    from pullback.ir.core.device_arrays import COMPUTE as _COMPUTE
+    from pullback.ir.core.environment import check as _check
+    from pullback.ir.core.lazy_imports import later as _later
+    from pullback.ir.core.lazy_imports import names_later
+    from pullback.programs.logger import configure as _configure_logger
+    from pullback.programs.signatures import RetraceWarning
+    from pullback.runtime.program.executable import trim
+    from pullback.runtime.threads.threadpoolctl_plugin import announce as _announce
+    from pullback.runtime.threads.threads import get_num_threads, set_num_threads
+    from pullback.tracer import TraceError
+    from pullback.tracer.arrays.replacements import twin_in as _twin_in
+    from pullback.tracer.transforms.checkpoint import CheckpointWarning
+    from pullback.tracer.user_code.unroll_warning import UnrollWarning
+    from pullback.transforms.api import grad, jit, value_and_grad
+    from pullback.transforms.control_flow import associative_scan, cond, fori_loop, map, scan, switch, while_loop
+    from pullback.transforms.custom import custom_jvp, custom_vjp
+    from pullback.transforms.derivatives import (
+        checkpoint,
+        hessian,
+        hvp,
+        jacfwd,
+        jacobian,
+        jacrev,
+        jvp,
+        linearize,
+        stop_gradient,
+        vjp,
+    )
+    from pullback.transforms.vmap import vmap
+    from pullback.tree import ravel as flatten
+    from pullback.version import __version__
 
 if TYPE_CHECKING:
     from pullback import extend, optimizers, random

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -17,6 +17,7 @@ from pullback.compiled.bound_method import Method
 from pullback.compiled.function import Jitted
 from pullback.ir.core.device_arrays import Remote
 from pullback.ir.core.lazy_imports import later
+from pullback.ir.core.records import dataclass
 from pullback.tracer import TreeDef, current, flatten, rebuild
 from pullback.tracer.arrays.tree import Identity, map_statics
 from pullback.tracer.user_code.tracebacks import with_users_frames

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from pullback.ir.core.records import dataclass
 from pullback.tracer import TracedArray, TreeDef, rebuild
 from pullback.tracer import flatten as _flatten_labelled
 from pullback.tracer.arrays.tree import Container, Identity, bare, static_key

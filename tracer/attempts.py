@@ -7,10 +7,11 @@ functions need the first one alone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from pullback.ir.core.records import dataclass
 from pullback.tracer.arrays.frame import Frame
 from pullback.tracer.syntax.bytecode import LoopKey
 from pullback.tracer.user_code.errors import Restart, TraceError

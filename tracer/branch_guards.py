@@ -11,13 +11,14 @@ import ast
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pullback.ir import OPS, Block, Builder, Function, Instruction, Loc, Value
 from pullback.ir.core.lazy_imports import later
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import copy_block, walk
 from pullback.ir.core.types import is_by_value
 from pullback.ir.interpret import interpret

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from pullback.ir import Function, Instruction, Loc, Value
 from pullback.ir.core.lazy_imports import later
+from pullback.ir.core.records import dataclass
 from pullback.ir.interpret import interpret
 from pullback.ir.ops.control.regions import CheckFailed
 from pullback.ir.passes.hoist_guards import BEYOND

@@ -10,12 +10,12 @@ import dataclasses
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.core.records import dataclass
 from pullback.tracer.arrays.frame import Frame, current
 from pullback.tracer.arrays.mixed_numbers import result_of
 from pullback.tracer.arrays.object_results import ObjectResult, is_object_result

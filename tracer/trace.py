@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import FunctionType
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from pullback.ir import ArrayType, Function, Loc, Value
 from pullback.ir.core.device_arrays import Remote
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import use_counts
 from pullback.ir.ops.control.regions import CheckFailed
 from pullback.ir.passes.order_clocks import order_clocks

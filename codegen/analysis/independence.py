@@ -7,9 +7,9 @@ iteration writes what it then reads: scratch), or the name of a combiner (iterat
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction, walk
 from pullback.ir.core.types import RefType
 from pullback.ir.core.value import Value

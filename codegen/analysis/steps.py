@@ -10,8 +10,9 @@ fails.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Function, Instruction, Module, walk
 from pullback.ir.core.types import RefType
 from pullback.ir.core.value import Value

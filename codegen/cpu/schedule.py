@@ -8,7 +8,7 @@ passes in order; those over loops are in modules of their names (``codegen/cpu/l
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pullback.codegen.cpu.expand_functions import expand_body
 from pullback.codegen.cpu.loops.distribute_loops import phases
@@ -24,6 +24,7 @@ from pullback.codegen.cpu.matmul.expand import products
 from pullback.codegen.cpu.matmul.library_or_generated import of_library
 from pullback.codegen.schedule_passes import SchedulePass, run_schedule
 from pullback.codegen.targets import PROCESSORS, Processor, Target
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.ops.kernel.float_parts import cold_function
 from pullback.ir.ops.kernel.functions import function_

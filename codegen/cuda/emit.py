@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pullback.codegen.analysis.independence import COMBINERS, OWN, PRIVATE
@@ -33,6 +32,7 @@ from pullback.codegen.cuda.source.split_launches import Stage, library_call_of
 from pullback.codegen.cuda.source.statements import Writer
 from pullback.codegen.cuda.source.transposed_tiles import SIDE, write_tiles
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.types import ArrayType, RefType, Shape
 from pullback.ir.core.value import Value

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import DType, Extent
 from pullback.ir.shapes.formulas import Formula, Scaled
 

@@ -18,7 +18,7 @@ stored, and which are recomputed by each group that reads them.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, reduce
 
 from pullback.codegen.fuse.boundaries import boundary
@@ -43,6 +43,7 @@ from pullback.codegen.fuse.rewrites.segment_sums import segment_sums
 from pullback.codegen.fuse.rewrites.stencils import stencil_updates_to_select
 from pullback.codegen.fuse.rewrites.unroll_reductions import unroll_reductions
 from pullback.ir.core.builder import Builder
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract

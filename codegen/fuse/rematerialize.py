@@ -20,9 +20,10 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from pullback.codegen.fuse.read_offsets import NO_OFFSET, Offsets, Reads, compose, union
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Instruction
 from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.elementwise import Elementwise

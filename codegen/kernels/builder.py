@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS, Op
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc, key_of
 from pullback.ir.core.types import I64, Extent, RefType, Shape, scalar
 from pullback.ir.core.value import Value

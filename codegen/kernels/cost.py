@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from pullback.codegen.kernels.builder import Draft
 from pullback.codegen.kernels.iteration_space import Space
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import BOOL, ArrayType
 from pullback.ir.core.value import Value

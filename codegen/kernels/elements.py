@@ -4,12 +4,12 @@ scalar code in one loop body. Schedules emit the loops around it."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pullback.codegen.kernels.builder import KernelBuilder
 from pullback.codegen.kernels.iteration_space import Space
 from pullback.ir.core.builder import Builder
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import BOOL, I64, ArrayType, Extent, RefType, scalar
 from pullback.ir.core.value import Value

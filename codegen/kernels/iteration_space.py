@@ -4,8 +4,8 @@ traversed contiguously."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction, use_counts
 from pullback.ir.core.types import ArrayType, Shape
 from pullback.ir.core.value import Value

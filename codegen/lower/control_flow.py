@@ -10,11 +10,11 @@ loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pullback.codegen.lower.block import BlockLowering
 from pullback.codegen.lower.copies import EITHER, FOR_EACH, OF_BRANCH, TWICE
 from pullback.ir.core.builder import Builder
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import I64, ArrayType, RefType
 from pullback.ir.core.value import Value

@@ -8,11 +8,11 @@ that they merge.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import NOWHERE, Block
 from pullback.ir.core.types import DTYPES, F32, F64, DType
 from pullback.ir.core.value import Value

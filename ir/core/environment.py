@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from pullback.ir.core.records import dataclass
 
 MOST_THREADS = 256
 """Largest number of worker threads that may be set."""

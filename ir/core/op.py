@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, Protocol
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import DType, Extent, Type
 from pullback.ir.core.value import Value
 

@@ -8,10 +8,11 @@ before its uses.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from pullback.ir.core.op import Op
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import DType
 from pullback.ir.core.value import Value
 

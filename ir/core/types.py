@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import functools
 import importlib
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from pullback.ir.core.records import dataclass
 
 Extent = int | str
 Shape = tuple[Extent, ...]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import Type
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.scalars import as_int
 from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.types import ArrayType, DType, Extent, RefType, StackType, Type, is_by_value

@@ -8,10 +8,11 @@ provided that there are more points than coefficients.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import isfinite, lcm, prod, sqrt
 from typing import Any
+
+from pullback.ir.core.records import dataclass
 
 DIVISORS = (2, 3, 4, 5, 6, 7, 8, 16, 32, 64, 128, 256)
 """Divisors that are tried for rounded quotients."""

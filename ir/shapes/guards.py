@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import NOWHERE, Loc
 from pullback.ir.shapes.polynomials import Polynomial, added, scaled, substituted
 from pullback.ir.shapes.symbolic import (

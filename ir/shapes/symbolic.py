@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.scalars import SymbolicScalar
 from pullback.ir.shapes.polynomials import Polynomial, added, multiplied, scaled, without
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
 import numpy as np
 
 from pullback.checking.interpreted_run import Array, run_call, run_stepwise
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Loc
 from pullback.ir.core.value import Value
 from pullback.programs.call import Call

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from pullback.checking.interpreted_run import Array, Run
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc
 from pullback.ir.core.value import Value
 from pullback.ir.interpret import interpret

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pullback.checking.interpreted_run import interpreted_results
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Instruction
 from pullback.ir.ops.array.create import Constant
 from pullback.ir.ops.array.index import Gather

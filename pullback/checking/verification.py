@@ -11,7 +11,6 @@ import copy
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from pullback.checking.rounding_noise import Interpreted, interpreted
 from pullback.checking.stored_contents import Unlike, stored_pairs
 from pullback.compiled.transform import Gradient
 from pullback.ir.core.device_arrays import Remote
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import NOWHERE, Loc
 from pullback.programs.call import Call
 from pullback.programs.entry import MISS

@@ -11,12 +11,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pullback.fastcall import describe as fastcall_describe
+from pullback.ir.core.records import dataclass
 from pullback.transforms import api
 
 TIMEOUT = 120

@@ -11,7 +11,6 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 
 from pullback.compiled.function import Jitted
 from pullback.exporting.argument_specs import UsageError
+from pullback.ir.core.records import dataclass
 from pullback.ir.passes.transforms.expand import GradientError
 from pullback.tracer import TraceError
 from pullback.tracer.user_code.errors import error_loc

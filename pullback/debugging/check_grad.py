@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, ParamSpec
 
 import numpy as np
@@ -18,6 +17,7 @@ from pullback.compiled.bound_method import Method
 from pullback.compiled.function import Jitted
 from pullback.debugging.check_jacobian import MOST_ENTRIES, Entries, in_float32
 from pullback.debugging.finite_differences import Differences, Options, Slope
+from pullback.ir.core.records import dataclass
 from pullback.programs.call import Call
 from pullback.programs.report import Report, counted
 from pullback.tracer import TracedArray, TraceError, TreeDef, current, flatten, rebuild

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pullback.debugging.finite_differences import Differences, Options, Slope
+from pullback.ir.core.records import dataclass
 from pullback.transforms.api import grad
 from pullback.transforms.derivatives import jacrev
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ParamSpec
 
 from pullback.checking.interpreted_run import run_straight
 from pullback.checking.nonfinite_origins import NonFinite, Search
 from pullback.compiled.reports import Inspected
+from pullback.ir.core.records import dataclass
 from pullback.programs.call import Call
 from pullback.programs.report import Report
 from pullback.transforms.api import jit

@@ -7,10 +7,11 @@ the function, every slope between the slopes of its two sides is right.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from pullback.ir.core.records import dataclass
 
 Array = np.ndarray[Any, Any]
 

@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import dask
@@ -38,6 +38,7 @@ from pullback.distributed.tasks import (
     kept_result,
     reduced_blocks,
 )
+from pullback.ir.core.records import dataclass
 from pullback.ir.passes.rows.split import FIRST, BlockPart, RunBlocks, nonempty
 
 logger = logging.getLogger("pullback.distributed")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from pullback.compiled.function import Jitted
 from pullback.distributed.programs import BlockProgram
 from pullback.ir import Function, Value
 from pullback.ir.core.lazy_imports import later
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Instruction, walk
 from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.control.regions import Vmap

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from pullback.exporting.file_format import FORMAT, MAGIC
 from pullback.exporting.loaded import Leaf, Loaded
 from pullback.exporting.shape_sampling import Sampled, filled
 from pullback.ir.core.device_arrays import Remote
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import walk
 from pullback.ir.core.types import DTYPES
 from pullback.ir.ops.control.host import Host as HostOp

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from pullback.codegen.export.c_header import header
 from pullback.exporting.exporter import Export
 from pullback.ir.core.lazy_imports import later
+from pullback.ir.core.records import dataclass
 from pullback.runtime.compile.linker import LINKERS, LinkError, find_linker, link_shared
 from pullback.runtime.program.export import host_of, object_file
 from pullback.tracer.user_code.tracebacks import with_users_frames

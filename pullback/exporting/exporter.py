@@ -9,7 +9,6 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -22,6 +21,7 @@ from pullback.exporting import argument_specs
 from pullback.exporting.file_format import FORMAT
 from pullback.exporting.shape_sampling import Differs, Sampled, sampled
 from pullback.exporting.tree_data import NotData, tree_data
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Module
 from pullback.ir.core.types import ArrayType, DType, dtype_of
 from pullback.ir.shapes.formulas import Formula, Scaled

@@ -11,13 +11,14 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pullback.codegen.export.interface import Bounds
 from pullback.ir import Function
+from pullback.ir.core.records import dataclass
 from pullback.ir.passes.size_classes import templated
 from pullback.ir.shapes.extents import Abstract, abstract
 from pullback.ir.shapes.formulas import Formula, Scaled, constant, fit_float, fit_integer

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from pullback.fastcall.arguments import NUMBERS, Flat
 from pullback.fastcall.captures import flattened
 from pullback.fastcall.results import Built, demands, first_unmet
+from pullback.ir.core.records import dataclass
 from pullback.programs.entry import Entry
 from pullback.programs.out import out_of
 from pullback.runtime.compile.background import BackgroundTask

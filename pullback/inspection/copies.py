@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from pullback.inspection.provenance import SOURCED, Anatomy, members, unmarked
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import NOWHERE, Block, Instruction, Loc
 from pullback.ir.core.types import DType
 from pullback.ir.shapes.extents import value_of

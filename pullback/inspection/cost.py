@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from pullback.inspection.provenance import Anatomy, Step, dissect, members, unmarked
 from pullback.ir.core.op import OPS, Op
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import NOWHERE, Block, Instruction, Loc, walk
 from pullback.ir.core.types import DType, RefType
 from pullback.ir.core.value import Value

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
 from pullback.inspection.provenance import dissect
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Loc
 from pullback.ir.passes.size_classes import templated
 from pullback.programs import matmul_choices

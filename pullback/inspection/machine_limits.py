@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from pullback.codegen.fuse.fuse import fuse_with_decisions
 from pullback.codegen.lower.lower import lower
 from pullback.ir.core.lazy_imports import later
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Module
 from pullback.ir.core.types import DTYPES
 from pullback.ir.text import parse_module

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 from typing import Literal, get_args
@@ -15,6 +14,7 @@ from pullback.inspection.copies import Copied, copies_of, copy_text
 from pullback.inspection.provenance import NUMBERED, Anatomy, dissect, is_forward, members, unmarked
 from pullback.inspection.residuals import read_backward
 from pullback.inspection.stack_lengths import lengths
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import NOWHERE, Function, Instruction, Loc, walk
 from pullback.ir.core.types import ArrayType, is_by_value
 from pullback.ir.core.value import Value

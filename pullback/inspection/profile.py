@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from pullback.inspection.profiled_step import PARTS, Part, ProfiledStep
 from pullback.inspection.provenance import Anatomy, dissect, is_forward, members, unmarked
 from pullback.inspection.trace_events import trace_text
 from pullback.ir.core.lazy_imports import later
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Instruction, walk
 from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.control.regions import CheckFailed

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from pullback.inspection.cost import KernelCost, coverage_text
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Loc
 from pullback.programs.report import places
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
@@ -16,6 +16,7 @@ from pullback.codegen.fuse.fuse import Fused, fuse_with_decisions
 from pullback.codegen.fuse.rematerialize import Rematerialization
 from pullback.codegen.lower.copies import ArrayCopy
 from pullback.codegen.lower.lower import lower
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc, Module, walk
 from pullback.ir.core.types import is_by_value
 from pullback.ir.core.value import Value

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from pullback.inspection.provenance import Anatomy, dissect, is_forward, members, producers_of, unmarked
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Instruction, Loc, walk
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.reindex import Reindex

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pullback.inspection.program import program_text
 from pullback.inspection.provenance import dissect
+from pullback.ir.core.records import dataclass
 from pullback.programs.call import Call
 from pullback.programs.pipeline import SHARED_STAGES, TARGET_STAGES
 from pullback.programs.pipeline import stages as texts_of

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.core.device_arrays import Remote
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import ArrayType, dtype_of
 from pullback.tracer import Parameters, Signature
 from pullback.tracer.arrays.tree import TreeDef, is_object, leaf_key

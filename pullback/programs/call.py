@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from pullback.ir.core.records import dataclass
 from pullback.programs.argument_types import ArgumentType, arguments_of
 from pullback.programs.branch_paths import Paths
 from pullback.programs.donation import Donated, over_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 
+from pullback.ir.core.records import dataclass
 from pullback.programs.argument_types import ArgumentType
 from pullback.programs.cache_info import CacheInfo
 from pullback.runtime.process import counters

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import ArrayType, Type
 from pullback.programs.overlap import overlapping
 from pullback.programs.pipeline import Over, split_outcomes

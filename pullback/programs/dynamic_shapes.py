@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pullback.ir import NOWHERE, Function
 from pullback.ir.core.device_arrays import Remote
+from pullback.ir.core.records import dataclass
 from pullback.ir.passes.size_classes import templated
 from pullback.ir.shapes.guards import Guard, extents_in
 from pullback.ir.shapes.instantiate import Fails, Values, abstract_at, function_at, pinned, value_at, values_at

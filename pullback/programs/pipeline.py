@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary, ref
 
@@ -21,6 +21,7 @@ from pullback.codegen.analysis.steps import accesses, owners
 from pullback.codegen.targets import Target
 from pullback.ir import OPS, OWN_OPS, Block, Function, Instruction, Module, Value
 from pullback.ir.core.lazy_imports import later
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import walk
 from pullback.ir.ops.kernel.matmul import Product
 from pullback.ir.ops.program import BindExtent

@@ -6,7 +6,6 @@ user's line that most of them are of. Programs whose standard error is a file or
 
 from __future__ import annotations
 
-import shutil
 import sys
 import threading
 import time
@@ -14,15 +13,21 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from pullback.ir import Function
 from pullback.ir.core.environment import LOG
+from pullback.ir.core.lazy_imports import later
 from pullback.ir.core.structure import walk
 from pullback.programs import logger
 from pullback.programs.report import counted
 from pullback.runtime.process import counters
 from pullback.tracer.user_code.ownership import user_frame
+
+if TYPE_CHECKING:
+    import shutil
+else:
+    shutil = later("shutil")  # it imports the modules of compressed archives
 
 DELAY = 1.0
 """Seconds after which a compile is shown: shorter ones are not worth reading about."""

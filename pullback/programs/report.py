@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import html
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
+from pullback.ir.core.lazy_imports import later
 from pullback.ir.core.structure import Loc
 from pullback.ir.text import print_file
+
+if TYPE_CHECKING:
+    import html
+else:
+    html = later("html")  # it contains a table of two thousand names
 
 WIDTH = 100
 """Largest number of columns of a report."""

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from pullback import tree
 from pullback.compiled.function import transformed
 from pullback.compiled.transform import Argnums, Derivative, Function, Transform, checked_argnums
+from pullback.ir.core.records import dataclass
 from pullback.tracer import (
     BoundCall,
     Parameters,

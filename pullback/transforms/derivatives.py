@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from pullback import tree
 from pullback.compiled.function import transformed
 from pullback.compiled.transform import Argnames, Argnums, Derivative, Function, Transform, checked_argnames, checked_argnums
+from pullback.ir.core.records import dataclass
 from pullback.tracer import (
     BoundCall,
     Linear,

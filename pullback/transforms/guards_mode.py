@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pullback.compiled.transform import Function, Transform
+from pullback.ir.core.records import dataclass
 from pullback.tracer import follow, following, rolling
 
 

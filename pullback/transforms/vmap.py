@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ParamSpec, overload
 
 from pullback.compiled.function import Jitted, transformed
 from pullback.compiled.transform import Function, Transform
+from pullback.ir.core.records import dataclass
 from pullback.tracer import TreeDef, flatten, follow, over_axes, rebuild
 from pullback.tracer.user_code.tracebacks import with_users_frames
 

@@ -8,8 +8,10 @@ A *place* is a line of the user's with a note, as "pullback(mul)"; lists of plac
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from pullback.ir.core.records import dataclass
 
 Part = Literal["forward", "backward"]
 NodeKind = Literal["kernel", "loop", "branch", "python"]

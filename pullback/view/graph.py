@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from pullback.inspection.cost import KernelCost, cost_of
 from pullback.inspection.profile import Profile
 from pullback.inspection.provenance import Anatomy, Step, members
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Function, Instruction, Module, walk
 from pullback.ir.core.types import ArrayType
 from pullback.ir.core.value import Value

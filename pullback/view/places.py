@@ -6,9 +6,10 @@ import ast
 import linecache
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from pullback.inspection.provenance import is_forward, unmarked
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Loc
 from pullback.ir.text import short_file
 from pullback.view.contents import NO_INDEX, Place, Source

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import secrets
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ class BadArchive(ValueError):
 
 def write_archive(cache: KernelCache, path: Path) -> int:
     """Write the valid entries of a cache on disk to a tar file and return their number. Raises OSError."""
-    temporary = path.with_name(f".new-{os.getpid()}-{secrets.token_hex(8)}")
+    temporary = path.with_name(f".new-{os.getpid()}-{os.urandom(8).hex()}")
     count = 0
     try:
         with tarfile.open(temporary, "x", format=tarfile.USTAR_FORMAT) as archive:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
 import struct
 import threading
 import warnings
@@ -66,7 +65,7 @@ def generator_stamp() -> str:
         cache.put(key, payload, kind="text", meta={"of": "sources of pullback", "chosen": payload[:12].decode()})
 
     stamp = source_stamp.imported.stamp(cache.get, keep, is_kept=bool(cache.folders))
-    return f"of this process alone {secrets.token_hex(16)}" if stamp is None else stamp
+    return f"of this process alone {os.urandom(16).hex()}" if stamp is None else stamp
 
 
 def default_folders(environ: Mapping[str, str] | None = None) -> list[Path | None]:

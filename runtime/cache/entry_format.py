@@ -13,9 +13,10 @@ import re
 import stat
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+from pullback.ir.core.records import dataclass
 
 Kind = Literal["object", "text", "cubin", "program", "choice"]
 

@@ -11,7 +11,6 @@ import contextlib
 import errno
 import os
 import re
-import secrets
 import stat
 import threading
 import time
@@ -198,7 +197,7 @@ class Folder:
             return
         self._tally.add(len(data))
         self._sweep_if_due(len(data))
-        temporary = path.parent / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}"
+        temporary = path.parent / f"{TEMPORARY}{os.getpid()}-{os.urandom(8).hex()}"
         try:
             with os.fdopen(os.open(temporary, _WRITE_FLAGS, 0o600), "wb") as file:
                 file.write(data)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import time
 from pathlib import Path
 
@@ -85,7 +84,7 @@ class Tally:
         return max(-(-size * FULL // max_bytes), -(-files * FULL // max_files))
 
     def _replace(self, path: Path, data: bytes) -> None:
-        new = path.with_name(f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}")
+        new = path.with_name(f"{TEMPORARY}{os.getpid()}-{os.urandom(8).hex()}")
         try:
             with os.fdopen(os.open(new, _CREATE, 0o600), "wb") as file:
                 file.write(data)

@@ -11,9 +11,10 @@ import contextlib
 import json
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from pullback.ir.core.records import dataclass
 from pullback.runtime.cache.entry_format import FLAGS, Damaged, open_entry
 from pullback.runtime.process import counters
 

@@ -13,10 +13,11 @@ import json
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from pullback.ir.core.environment import CHOICES
+from pullback.ir.core.records import dataclass
 from pullback.runtime.cache.cache import KernelCache, default_cache
 from pullback.runtime.cache.cache import key as cache_key
 from pullback.runtime.process.fork import hold_over_fork

@@ -14,11 +14,11 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from pullback.codegen.cpu.llvm.text import OPTIMISED, calls_optimised, has_hot_loops, is_branchy, is_brief, is_tiered, quick_form
 from pullback.ir.core import environment as settings
+from pullback.ir.core.records import dataclass
 from pullback.runtime.cache.cache import KernelCache, Origin, default_cache, generator_stamp
 from pullback.runtime.cache.cache import key as cache_key
 from pullback.runtime.compile.background import BackgroundTask, BackgroundWorkers

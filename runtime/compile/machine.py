@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
 
 from pullback.codegen.targets import DEFAULT_L2_BYTES, Target, core
 from pullback.ir.core.environment import CPU
+from pullback.ir.core.records import dataclass
 from pullback.runtime.compile.llvmlite_binding import llvm_binding
 
 LEAST_CACHE, MOST_CACHE = 1 << 18, 1 << 21

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import importlib.metadata
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from pullback.ir.core.records import dataclass
 from pullback.runtime.cuda.compile import disassembly, nvcc, nvrtc
 from pullback.runtime.cuda.libraries import libraries as cuda_libraries
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from pullback.ir.core.records import dataclass
 from pullback.runtime.fastcall import abi
 from pullback.runtime.fastcall.llvm_builder import NULL, Native, Operand, Word, function_at
 from pullback.runtime.fastcall.record_layout import TABLES

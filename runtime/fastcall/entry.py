@@ -15,9 +15,9 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from pullback.ir.core.records import dataclass
 from pullback.runtime.compile.background import BackgroundTask
 from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.compile.validation import CompileError

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from pullback.ir.core.records import dataclass
 
 MAX_UNROLLED = 64
 """The largest trip count of a loop over ``each`` that is unrolled."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import DTYPES
 from pullback.runtime.fastcall import abi
 from pullback.runtime.fastcall.entry import Entry as Entrance

@@ -14,7 +14,6 @@ return through pointers do not. "libm.tan" is the C library's, as are "c.realloc
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import functools
 import importlib
 import importlib.util
@@ -23,14 +22,20 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pullback.ir.core.lazy_imports import later
+from pullback.ir.core.records import dataclass
 from pullback.runtime.libraries import numpy_sorts
+
+if TYPE_CHECKING:
+    import ctypes.util as ctypes_util
+else:
+    ctypes_util = later("ctypes.util")  # it imports the packages subprocess and tempfile, and Linux needs none
 
 _MODULES = {
     "blas": "scipy.linalg.cython_blas",
@@ -290,7 +295,7 @@ def _plain_c(library: str, function: str) -> int:
 @functools.cache
 def _libm_library() -> ctypes.CDLL:
     try:
-        return ctypes.CDLL("libm.so.6" if sys.platform.startswith("linux") else ctypes.util.find_library("m"))
+        return ctypes.CDLL("libm.so.6" if sys.platform.startswith("linux") else ctypes_util.find_library("m"))
     except OSError:
         return ctypes.CDLL(None)
 

@@ -22,13 +22,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.core.environment import POOL_BYTES
+from pullback.ir.core.records import dataclass
 from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.compile.validation import CompileError
 from pullback.runtime.memory.pool import ALLOCATOR, FIELDS, LARGE_BYTES, SERVICES, SOURCE, STATE_BYTES

@@ -10,10 +10,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Literal, get_args
 
+from pullback.ir.core.records import dataclass
 from pullback.runtime.process.fork import hold_over_fork
 
 Event = Literal["hits", "disk_hits", "compiles", "templates_built", "templates_loaded", "templates_instantiated"]

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import inf
+
+from pullback.ir.core.records import dataclass
 
 ALIGNMENT = 64
 """The alignment of buffers in the arena, in bytes."""

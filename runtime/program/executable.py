@@ -13,7 +13,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -25,6 +25,7 @@ from pullback.codegen.cpu.llvm.text import NO_MEMORY, Emitted, LazyText
 from pullback.codegen.cpu.loops.reachability import OnCallee, Reached, Steps
 from pullback.codegen.slots import Slot
 from pullback.ir.core.lazy_imports import later
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Function, Instruction, Loc, Module, walk
 from pullback.ir.core.types import DTYPES
 from pullback.ir.ops.control.host import Host as HostOp

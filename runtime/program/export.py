@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pullback.codegen.cpu.llvm.program_interface import allocates, has_control_flow
@@ -17,6 +17,7 @@ from pullback.codegen.export import cpuid
 from pullback.codegen.export.entry import EXTERNAL_SYMBOLS, emit_entry, needs_gemm, public_symbols
 from pullback.codegen.export.fallback_gemm import ROUTINES, own_name
 from pullback.codegen.export.interface import FIRST_CHECK, CopiedResult, Interface, Location, Need, Step, c_names
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Function, Loc, Module, walk
 from pullback.ir.core.types import Extent
 from pullback.ir.core.value import Value

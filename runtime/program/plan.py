@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pullback.codegen.cpu.llvm.program_interface import Driver, allocates, has_control_flow
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Function, Instruction, walk
 from pullback.ir.core.types import RefType
 from pullback.ir.core.value import Value

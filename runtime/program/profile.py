@@ -13,12 +13,13 @@ import functools
 import platform
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pullback.codegen.cpu.llvm.program_timing import TimedProgramWriter, clock_of
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Module, walk
 from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.program import Launch

@@ -10,7 +10,7 @@ import ctypes
 import functools
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from pullback.codegen.cpu.matmul.library_or_generated import owned
 from pullback.codegen.cpu.matmul.shape_classes import ALL, CLASSES, LIBRARY, OURS, Shape, has_choice
 from pullback.codegen.cpu.schedule import schedule
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import DTYPES
 from pullback.ir.text import parse_function
 from pullback.runtime.choices.choices import Choice, Measure, Unmeasurable, choices

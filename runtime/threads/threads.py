@@ -21,12 +21,12 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pullback.codegen.cpu.llvm.text import THREADS
 from pullback.ir.core.environment import NUM_THREADS
+from pullback.ir.core.records import dataclass
 from pullback.runtime.compile.engine import default_engine
 from pullback.runtime.libraries import symbols
 from pullback.runtime.process.fork import hold_over_fork

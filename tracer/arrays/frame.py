@@ -12,12 +12,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 import numpy as np
 
 from pullback.ir import Builder, Loc, Value
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import I64, ArrayType, dtype_of
 from pullback.ir.ops.control.host import HostFunction
 from pullback.ir.shapes.by_value import ValueSizes

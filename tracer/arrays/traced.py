@@ -9,7 +9,7 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from pullback.ir import Loc, Value
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import ArrayType
 from pullback.ir.shapes.by_value import is_value_size
 from pullback.tracer.arrays import promotion

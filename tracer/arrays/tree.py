@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core.device_arrays import Remote
+from pullback.ir.core.records import dataclass
 from pullback.ir.shapes.symbolic import Number, Size, is_size
 from pullback.tracer.arrays.labelled import Labelled, Mark, array_of, instead_of, labelled, labels_of, parts_of, rewrapped
 from pullback.tracer.arrays.masked import Selection
@@ -87,7 +88,7 @@ def real_class(kind: type) -> type:
     return real
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Container:
     """The functions of a registered class: ``flatten(value) -> (children, data)`` and ``unflatten(data, children)``.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.core.records import dataclass
 from pullback.tracer.arrays.frame import Frame, frame_of
 from pullback.tracer.effects.arguments import argument
 from pullback.tracer.effects.user_frames import Caller, called_below, callers, callers_outside

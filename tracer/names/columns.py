@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.core.records import dataclass
 from pullback.tracer.names.guards import Read
 
 LEAST_CAPACITY = 16

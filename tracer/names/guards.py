@@ -10,12 +10,13 @@ import weakref
 from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.core.device_arrays import Remote
+from pullback.ir.core.records import dataclass
 from pullback.ir.shapes.symbolic_arrays import is_masked
 from pullback.tracer.arrays.frame import digest
 from pullback.tracer.arrays.tree import element_key, leaf_key, static_key

@@ -15,12 +15,12 @@ import threading
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.core.records import dataclass
 from pullback.tracer.arrays.frame import Frame, current
 from pullback.tracer.arrays.make import as_traced, cast, emit, literal
 from pullback.tracer.arrays.traced import Keyed, TracedArray, has_rows

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from pullback.ir.core.records import dataclass
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.traced import UNKNOWN, TracedArray
 from pullback.tracer.arrays.views import (

@@ -7,11 +7,11 @@ integer, and ``value`` is what it returns where ``code`` is ``RETURN``, and of n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.core.records import dataclass
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.statements.variables import UNBOUND
 from pullback.tracer.syntax.table import operator

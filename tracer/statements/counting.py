@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import I64, scalar
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import as_traced, cast, number_of_extent

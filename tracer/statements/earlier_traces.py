@@ -8,9 +8,9 @@ before ended, about ``4 * k**2`` times. Whatever does not prove right makes the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from pullback.ir.core.records import dataclass
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.traced import TracedArray
 from pullback.tracer.arrays.tree import bare, flatten

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import I64, scalar
 from pullback.ir.shapes.by_value import is_value_size
 from pullback.tracer.arrays.frame import frame_of

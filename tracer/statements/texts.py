@@ -12,11 +12,11 @@ import operator
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.core.records import dataclass
 from pullback.tracer.arrays.concretize import decides
 from pullback.tracer.arrays.descriptions import REFUSED
 from pullback.tracer.arrays.frame import current

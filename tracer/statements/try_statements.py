@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pullback.ir import Loc
+from pullback.ir.core.records import dataclass
 from pullback.tracer.arrays.frame import frame_of
 from pullback.tracer.arrays.make import as_traced
 from pullback.tracer.arrays.traced import TracedArray

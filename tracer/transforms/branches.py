@@ -7,12 +7,12 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from types import MethodType
 from typing import Any, NoReturn
 
 import numpy as np
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import ArrayType
 from pullback.ir.shapes.by_value import is_value_size, same_extent, same_shape
 from pullback.tracer.arrays.arguments import xp

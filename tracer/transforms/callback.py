@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pullback.ir import OPS, Loc
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import I64, ArrayType, dtype_of
 from pullback.ir.ops.control.host import HostFunction
 from pullback.tracer.arrays.frame import frame_of, outside_traces

@@ -11,11 +11,12 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pullback.ir import OPS, Block, Builder, Instruction, Value
 from pullback.ir.core.lazy_imports import later
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import copy_block
 from pullback.ir.core.types import ArrayType
 from pullback.ir.ops.array.contract import Contract

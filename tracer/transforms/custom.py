@@ -14,12 +14,12 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pullback.ir import OPS, Value
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import ArrayType
 from pullback.tracer.arrays.frame import Frame, frame_of
 from pullback.tracer.arrays.make import as_traced, cast, full

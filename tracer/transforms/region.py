@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pullback.ir import OPS, Block, Instruction, Value
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import copy_block
 from pullback.ir.core.types import ArrayType
 from pullback.ir.ops.control.custom import parameters_with

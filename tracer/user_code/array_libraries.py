@@ -8,11 +8,11 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.core.records import dataclass
 from pullback.tracer.user_code.ownership import is_users_class
 
 OPERATORS: dict[str, np.ufunc] = {

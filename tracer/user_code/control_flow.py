@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Literal
 
 from pullback.ir import Loc
+from pullback.ir.core.records import dataclass
 from pullback.tracer.user_code.errors import TraceError, user_loc
 
 Kind = Literal["loop", "branch", "check", "function"]

@@ -9,11 +9,11 @@ import linecache
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
 from pullback.ir.core.notebook_cells import cell_name
+from pullback.ir.core.records import dataclass
 from pullback.tracer.user_code.syntax_trees import undisturbed
 
 MAX_ORIGINS = 3

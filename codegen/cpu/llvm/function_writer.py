@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol, Self
 
 from pullback.codegen.cpu.llvm.lanes import Lanes, element, stored, vector_of
@@ -17,6 +17,7 @@ from pullback.codegen.cpu.llvm.values import Values
 from pullback.codegen.cpu.loops.reachability import Path, Reach
 from pullback.codegen.slots import Slot
 from pullback.codegen.targets import Target
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.types import BOOL, ArrayType, DType, RefType, StackType
 from pullback.ir.core.value import Value

@@ -11,7 +11,6 @@ lines.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pullback.codegen.analysis.accesses import ref_and_index
@@ -19,6 +18,7 @@ from pullback.codegen.cpu.llvm.addresses import Addresses
 from pullback.codegen.cpu.llvm.function_writer import FunctionWriter
 from pullback.codegen.cpu.llvm.lanes import Lanes, stored, vector_of
 from pullback.codegen.cpu.llvm.streaming import LINE
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.types import DType
 from pullback.ir.core.value import Value

@@ -4,12 +4,12 @@ extents the program computes, which are blocks of heap memory."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pullback.codegen.cpu.llvm.program_interface import on_stack
 from pullback.codegen.cpu.llvm.program_text import Buffer, DriverText, HeapSlots, StackSlots
 from pullback.codegen.cpu.llvm.text import RARELY
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.create import Constant

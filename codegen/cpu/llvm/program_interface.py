@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Function, Instruction
 from pullback.ir.core.types import Extent
 from pullback.ir.core.value import Value

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pullback.codegen.cpu.llvm.program_interface import Failure
 from pullback.codegen.cpu.llvm.text import Extents
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Function
 from pullback.ir.core.types import Extent, Shape, is_by_value
 from pullback.ir.core.value import Value

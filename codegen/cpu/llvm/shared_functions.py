@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 from typing import Any
 
 from pullback.codegen.cpu.llvm.function_writer import FunctionWriter, MemRef
@@ -12,6 +11,7 @@ from pullback.codegen.cpu.llvm.memory import HEAP_SLOTS, is_on_stack
 from pullback.codegen.cpu.llvm.text import TIERED, LazyText
 from pullback.codegen.cpu.loops.reachability import Path
 from pullback.codegen.slots import Slot
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction, walk
 from pullback.ir.core.types import RefType
 from pullback.ir.core.value import Value

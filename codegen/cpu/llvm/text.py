@@ -7,9 +7,9 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from pullback.codegen.slots import Slot
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import Extent
 
 THREADS = ("run", "enter", "leave", "gemm")

@@ -4,13 +4,14 @@ and the rows that a region accesses."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pullback.codegen.analysis.accesses import ref_and_index
 from pullback.codegen.analysis.independence import is_shifted
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction, copy_block, key_of
 from pullback.ir.core.types import I64, RefType, scalar
 from pullback.ir.core.value import Value

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from pullback.codegen.analysis.independence import OWN, PRIVATE, Loops, is_independent
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction, walk
 from pullback.ir.core.types import BOOL, I64, DType, scalar
 from pullback.ir.core.value import Value

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any
 
 from pullback.codegen.slots import Slot
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction, walk
 from pullback.ir.core.types import BOOL, I64, ArrayType
 from pullback.ir.core.types import Extent as NamedExtent

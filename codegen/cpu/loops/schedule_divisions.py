@@ -9,9 +9,10 @@ is ready, the instructions that the next one depends on come first; while the di
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pullback.codegen.cpu.loops.distribute_loops import LONG, LONGEST
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import I64, ArrayType
 from pullback.ir.core.value import Value

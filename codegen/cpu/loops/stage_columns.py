@@ -9,7 +9,6 @@ kernel-local buffers. The partial results are the same as those of the loop alon
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
 
 from pullback.codegen.analysis.independence import IDENTITIES
 from pullback.codegen.cpu.loops.nest_builder import ceil_div, constant, serial, vector, when
@@ -17,6 +16,7 @@ from pullback.codegen.cpu.loops.unroll_and_jam import is_plain, jam
 from pullback.codegen.cpu.loops.unrolling import choose_unroll, is_short, lanes_of, weigh
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction, walk
 from pullback.ir.core.types import I64, scalar
 from pullback.ir.core.value import Value

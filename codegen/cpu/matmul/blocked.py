@@ -20,7 +20,7 @@ block of rows. Footprint: ``blocking`` says which cache holds what.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pullback.codegen.cpu.loops.nest_builder import (
     FEW,
@@ -50,6 +50,7 @@ from pullback.codegen.cpu.matmul.subnormals import MARKS, Scales
 from pullback.codegen.targets import Target
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Instruction, copy_block
 from pullback.ir.core.types import BOOL, I64, scalar
 from pullback.ir.core.value import Value

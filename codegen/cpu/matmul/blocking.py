@@ -8,9 +8,8 @@ of the right operand streams through L1 from L2, which holds all panels of a blo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pullback.codegen.targets import WIDEST, Target
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import DType
 
 LINE = 64

@@ -4,7 +4,6 @@ The microkernel keeps two sums per element, stored adjacent as the parts of a nu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pullback.codegen.analysis.accesses import ref_and_index
 from pullback.codegen.cpu.loops.nest_builder import Rows, constant, when
@@ -12,6 +11,7 @@ from pullback.codegen.cpu.matmul.blocking import LINE
 from pullback.codegen.cpu.matmul.microkernel import PREFETCH_DISTANCE, Microkernel, PrefetchStreams, streams_of
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block
 from pullback.ir.core.types import COMPLEX_OF, I64, RefType, scalar
 from pullback.ir.core.value import Value

@@ -12,13 +12,13 @@ operand, and a quarter of a load and store of a sum. Subnormal numbers are not r
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 from pullback.codegen.cpu.loops.nest_builder import ceil_div, ceil_div_by, constant, loop, serial, vector, when
 from pullback.codegen.cpu.matmul.blocking import Blocking
 from pullback.codegen.targets import Target
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import I64, DType, RefType, Type, scalar
 from pullback.ir.core.value import Value

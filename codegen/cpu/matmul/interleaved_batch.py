@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pullback.codegen.cpu.loops.nest_builder import FEW, MOST_CHUNKS, ceil_div_by, constant, loop
 from pullback.codegen.cpu.loops.shared_functions import Functions
 from pullback.codegen.kernels.builder import KernelBuilder
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import BOOL, I64, DType, RefType, scalar
 from pullback.ir.core.value import Value

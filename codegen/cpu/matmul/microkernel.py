@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pullback.codegen.cpu.loops.nest_builder import ceil_div, constant, serial, when
 from pullback.codegen.cpu.matmul.blocking import LINE, Blocking
 from pullback.codegen.cpu.matmul.subnormals import MARKS, Scales
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import BOOL, I64, DType, RefType, Type, scalar
 from pullback.ir.core.value import Value

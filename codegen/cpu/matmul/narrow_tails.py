@@ -8,12 +8,12 @@ scratch memory in register layout, and are stored after the last K block.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from pullback.codegen.cpu.loops.nest_builder import Stores, constant, inline_masked, when
 from pullback.codegen.cpu.matmul.narrow_left_operand import LeftOperand, Loader
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block
 from pullback.ir.core.types import I64, DType, scalar
 from pullback.ir.core.value import Value

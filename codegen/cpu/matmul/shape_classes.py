@@ -9,9 +9,9 @@ the number of threads.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from pullback.codegen.targets import Target
+from pullback.ir.core.records import dataclass
 
 SUBJECT = "gemm"
 OURS, LIBRARY = "ours", "library"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from pullback.codegen.cpu.loops.nest_builder import Rows, RowsAt, ceil_div, ceil_div_by, constant, is_stored, rows_of, when
 from pullback.codegen.cpu.loops.shared_functions import Functions
@@ -24,6 +23,7 @@ from pullback.codegen.cpu.matmul.subnormals import MARKS
 from pullback.codegen.targets import Target
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block as Region
 from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import BOOL, I64, DType, RefType, scalar

@@ -4,7 +4,6 @@ that are computed are packed by code within the kernel (``packing``)."""
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 from pullback.codegen.cpu.loops.nest_builder import Rows, RowsAt, constant, rows_of, serial
 from pullback.codegen.cpu.matmul.blocking import Blocking
@@ -14,6 +13,7 @@ from pullback.codegen.cpu.matmul.strided_operands import StridedRows, loading
 from pullback.codegen.cpu.matmul.subnormals import MARKS, Scales
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import BOOL, I64, DType, RefType, Type, scalar
 from pullback.ir.core.value import Value

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pullback.codegen.cpu.loops.nest_builder import FEW, MOST_CHUNKS, RowsAt, ceil_div_by, constant, floor_div, loop
 from pullback.codegen.cpu.loops.tile_transposes import copied_nest, transposes
 from pullback.codegen.targets import WIDEST, Target
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import I64, DType, RefType, scalar
 from pullback.ir.core.value import Value

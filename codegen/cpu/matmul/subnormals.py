@@ -9,13 +9,13 @@ Cost: each packed panel is read once more, as integers, which are never slow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 
 from pullback.codegen.cpu.loops.nest_builder import ceil_div, constant, serial, vector, when
 from pullback.codegen.cpu.matmul.blocking import SCAN_UNROLL, Blocking
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import DTYPES, F32, I64, DType, scalar
 from pullback.ir.core.value import Value
 

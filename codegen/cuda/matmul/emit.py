@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from pullback.codegen.cuda.schedule.select_tiled_matmul import batch_nest, element_of, equivalent_gemm, extent_of, half_type
@@ -20,6 +19,7 @@ from pullback.codegen.cuda.source.launch_writer import LaunchWriter
 from pullback.codegen.cuda.source.names import bare, stored, stored_name, type_name
 from pullback.codegen.cuda.source.split_launches import Stage
 from pullback.codegen.cuda.source.statements import Writer, counters_from_index
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction, walk
 from pullback.ir.core.types import I64, RefType, scalar
 from pullback.ir.core.value import Value

@@ -9,11 +9,12 @@ and written in place, and captured values are read as before.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Function, Instruction, Module, walk
 from pullback.ir.core.types import I64, ArrayType, RefType, Type
 from pullback.ir.core.value import Value

@@ -6,11 +6,12 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pullback.codegen.cuda.source.names import Names, bare, loaded, stored_name, type_name
 from pullback.codegen.cuda.source.packs import Packing
 from pullback.codegen.cuda.source.partial_results import PartialResultText
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import NOWHERE, Block, Function, Instruction, Loc
 from pullback.ir.core.types import I64, DType, RefType, Shape
 from pullback.ir.core.value import Value

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import DType, Extent, Shape
 from pullback.ir.shapes.extents import value_of
 

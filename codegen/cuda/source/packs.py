@@ -3,8 +3,7 @@ and writes their text."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Instruction
 
 

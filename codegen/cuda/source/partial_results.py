@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pullback.codegen.cuda.source.names import Names, literal, type_name
 from pullback.codegen.cuda.source.packs import Packing
 from pullback.codegen.cuda.source.scalar_ops import combine_expression, identity
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Instruction
 from pullback.ir.core.types import I64, DType
 from pullback.ir.core.value import Value

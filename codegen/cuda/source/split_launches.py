@@ -7,13 +7,14 @@ computed once, by one launch, and read in a later one goes through memory; any o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from pullback.codegen.analysis.independence import OWN, PRIVATE, Loops
 from pullback.codegen.analysis.library_loops import batch_of, calls_library
 from pullback.codegen.cuda.schedule.map_loops import linear_recurrence, perfect_nest
 from pullback.codegen.cuda.schedule.select_tiled_matmul import has_product
 from pullback.codegen.cuda.source.transposed_tiles import TransposedLoads, find_transposed_loads
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Function, Instruction, walk
 from pullback.ir.core.value import Value
 from pullback.ir.ops.kernel.kernel import Fail, For, If, Load, Store, scanned_element

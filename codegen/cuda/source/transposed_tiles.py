@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from pullback.codegen.analysis.independence import Loops
 from pullback.codegen.cuda.source.names import bare, loaded, stored_name
 from pullback.codegen.cuda.source.statements import Writer, counters_from_index
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Instruction, walk
 from pullback.ir.core.types import RefType
 from pullback.ir.core.value import Value

@@ -9,8 +9,8 @@ transposed then: the other operand is shared.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import Extent
 
 LEAST_SHARED_EXTENT = 32

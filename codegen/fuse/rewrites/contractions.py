@@ -14,12 +14,13 @@ extent one are removed: a product with one row or one column is a matrix-vector 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pullback.codegen.fuse.rewrites.contraction_layouts import Layout, layout
 from pullback.codegen.math.recipes import HALF
 from pullback.ir.core.builder import Builder
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.types import F32, F64, Extent
 from pullback.ir.core.value import Value

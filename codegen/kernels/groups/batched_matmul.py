@@ -10,7 +10,6 @@ directly if that is all, to its result.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,6 +22,7 @@ from pullback.codegen.kernels.iteration_space import Space
 from pullback.codegen.kernels.ops.batched_matmul import are_small, in_lanes
 from pullback.codegen.kernels.ops.linalg import LANES
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import BOOL, I64, Extent, RefType, Shape
 from pullback.ir.core.value import Value

@@ -4,10 +4,11 @@ that are the same function of different arrays."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pullback.codegen.kernels.iteration_space import Space
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import ArrayType, Shape
 from pullback.ir.core.value import Value

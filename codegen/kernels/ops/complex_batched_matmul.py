@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from pullback.codegen.kernels.builder import Draft
 from pullback.codegen.kernels.ops.batched_matmul import Batch, are_small, in_lanes
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import I64, Shape
 from pullback.ir.core.value import Value

@@ -12,12 +12,12 @@ it, and nothing is conjugated.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.core.op import Op, Region, Same
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import COMPLEX_OF, I64, ArrayType, Shape, Type, interleaved
 from pullback.ir.ops.array.reindex import Reindex
 from pullback.ir.ops.elementwise.elementwise import Elementwise, as_complex, each

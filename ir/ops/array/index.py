@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.core.op import ZERO, Contribution, Into, Op, Region, Same, with_leading_axis
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import I64, ArrayType, Extent, Shape, Type
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.reindex import (

@@ -4,12 +4,12 @@ an empty reduction. Compiled reductions are trees whose shape depends on the ext
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.core.op import Op, Region, Same
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import I64, ArrayType, DType, Type
 from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.elementwise import each, no

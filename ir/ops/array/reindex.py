@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.core.op import ZERO, Contribution, Into, Op, Region, Same
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import I64, ArrayType, Shape, Type
 from pullback.ir.core.value import Value
 

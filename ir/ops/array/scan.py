@@ -9,12 +9,12 @@ before the first element, evaluated in order. Cumulative products are expressed 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.core.op import ZERO, Contribution, Op, Region, Same
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import ArrayType, Type
 
 

@@ -4,12 +4,12 @@ keeps a second computation from being merged with the first, ``saved`` pairs a r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.core.op import ZERO, Contribution, Op, Region, Same, with_leading_axis
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import ArrayType, Type
 from pullback.ir.core.value import Value
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.core.op import ZERO, Contribution, Op, Region, Rule, Same
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import BOOL, COMPLEX_OF, ArrayType, Type
 from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise import semantics

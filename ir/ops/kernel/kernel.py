@@ -14,10 +14,10 @@ memory of its own, where analysis does not show it. ``multiple`` promises that t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.core.op import Op, Operation, Region, Same
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import I64, RefType, Type, scalar
 from pullback.ir.core.value import Value
 from pullback.ir.shapes.extents import product

@@ -7,10 +7,10 @@ and do not branch on values: a pivot is selected by comparisons, and rows are ex
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import I64, Extent
 from pullback.ir.core.value import Value
 

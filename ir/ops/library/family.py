@@ -16,12 +16,12 @@ computation of complex-valued gradients with application to statistically optimu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.core.op import OPS, ZERO, Contribution, Op, Region, Rule, Same
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import DTYPES, I64, ArrayType, DType, Extent, RefType, Shape, Type
 from pullback.ir.core.value import Value
 

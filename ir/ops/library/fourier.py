@@ -9,12 +9,12 @@ half.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.core.op import Contribution, Op, Region, Same, resolve
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import COMPLEX_OF, F32, F64, I64, ArrayType, RefType, Type
 from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.elementwise import const_like

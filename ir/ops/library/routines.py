@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.core.op import Op, Region, Same, resolve
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import DTYPES, F32, F64, Extent, RefType, Type
 from pullback.ir.ops.kernel.kernel import KERNEL
 

@@ -6,12 +6,12 @@ Derivatives are permuted likewise. Kernels of sorts call ``sort_row`` and ``reso
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.core.op import Contribution, Op, Region, Same
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import DTYPES, I64, ArrayType, RefType, Type, scalar
 from pullback.ir.ops.library.family import position
 from pullback.ir.ops.library.routines import Library

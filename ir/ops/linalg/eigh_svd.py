@@ -14,13 +14,13 @@ the sizes of LAPACK's work arrays.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.core.op import ZERO, Contribution, Op, Same, resolve
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import ArrayType, Extent, RefType, Type
 from pullback.ir.core.value import Value
 from pullback.ir.ops.library.family import (

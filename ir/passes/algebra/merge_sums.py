@@ -9,9 +9,10 @@ This merges the gradients of normalised values: a batch normalisation keeps two 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.value import Value
 from pullback.ir.passes.simplify.rewrite import Rewriter, constant_like, without_axes

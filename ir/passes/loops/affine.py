@@ -14,8 +14,8 @@ Forms are exact integers. An index is taken to be computed without overflow of 6
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import BOOL, I64, ArrayType
 from pullback.ir.core.value import Value

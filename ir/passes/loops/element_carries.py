@@ -15,9 +15,10 @@ After no iteration the element is written with the value that it has.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from pullback.ir.core.builder import Builder
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Function, Instruction
 from pullback.ir.core.types import ArrayType
 from pullback.ir.core.value import Value

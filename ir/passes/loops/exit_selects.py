@@ -21,12 +21,13 @@ A processor predicts the branch at the end of the loop, so that the next iterati
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.core.builder import Builder
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.types import BOOL
 from pullback.ir.core.value import Value

@@ -22,9 +22,10 @@ Proofs are those of ``affine.Forms``: on one axis the indices of the read are be
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Function, Instruction, walk, with_contents, with_regions
 from pullback.ir.core.types import ArrayType
 from pullback.ir.core.value import Value

@@ -21,10 +21,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from pullback.ir.core.builder import Builder
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Function, Instruction, copy_block, walk, with_contents, with_regions
 from pullback.ir.core.types import BOOL, I64, ArrayType, Extent
 from pullback.ir.core.value import Value

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import string
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Function, Instruction, use_counts, walk, with_contents, with_regions
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.contract import Contract, others, split

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from pullback.ir.core.op import Op, must_match
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import NOWHERE, Block, Instruction, Loc
 from pullback.ir.core.types import ArrayType, Type
 from pullback.ir.core.value import Value

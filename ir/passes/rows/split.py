@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from pullback.ir.core.builder import Builder
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Function, Instruction
 from pullback.ir.core.types import I64, scalar
 from pullback.ir.core.value import Value

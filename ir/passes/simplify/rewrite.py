@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 from weakref import WeakSet
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS, Op
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import NOWHERE, Block, Instruction, Loc, use_counts, with_contents, with_regions
 from pullback.ir.core.types import Shape
 from pullback.ir.core.value import Value

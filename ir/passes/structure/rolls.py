@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
 from pullback.ir.core.builder import Builder
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.value import Value
 from pullback.ir.ops.array.reindex import concat, slice_

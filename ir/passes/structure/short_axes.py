@@ -10,9 +10,10 @@ extracts or assembles components along these axes, at constant positions, and fe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import ArrayType, Extent, StackType
 from pullback.ir.core.value import Value

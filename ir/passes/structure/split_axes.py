@@ -12,9 +12,10 @@ are concatenated instead of added.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pullback.ir.core.builder import Builder
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.scalars import as_int
 from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.types import Shape

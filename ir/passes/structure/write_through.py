@@ -12,10 +12,11 @@ into the array: it is counted from the end of the view first.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pullback.ir.core.builder import Builder
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Function, Instruction, walk
 from pullback.ir.core.types import I64, ArrayType, Extent
 from pullback.ir.core.value import Value

@@ -14,10 +14,10 @@ decides whether p is kept, at the threshold where tanh itself is computed as 1 -
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS, Op
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import DTYPES, F32, F64, I64, ArrayType
 from pullback.ir.core.value import Value
 from pullback.ir.ops.elementwise.semantics import TANH_NEAR

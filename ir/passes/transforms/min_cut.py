@@ -9,8 +9,9 @@ recomputing it from saved operands.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Instruction
 from pullback.ir.ops.elementwise.elementwise import Elementwise
 

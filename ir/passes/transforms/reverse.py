@@ -14,10 +14,11 @@ to the sum of the contributions of later instructions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import ZERO, Contribution, Into, NoDerivative, Op, Zero
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction, Loc
 from pullback.ir.core.value import Value
 from pullback.ir.ops.control.custom import Custom, positions, rule

@@ -12,10 +12,11 @@ propagates predicates, they are carried along with the cotangents, so that eleme
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import ZERO, Op
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction, copy_block
 from pullback.ir.core.types import I64, ArrayType
 from pullback.ir.core.value import Value

@@ -4,10 +4,10 @@ predicates of the resulting cotangents."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import ZERO
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import BOOL, ArrayType, StackType, Type
 from pullback.ir.core.value import Value

@@ -13,9 +13,10 @@ sides of a branch are undone, whichever was taken: an element that was not writt
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pullback.ir.core.builder import Builder
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import ArrayType
 from pullback.ir.core.value import Value

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from pullback.ir.core.device_arrays import COMPUTE, Remote
+from pullback.ir.core.records import dataclass
 from pullback.runtime.cuda.arrays import dlpack as cuda_dlpack
 from pullback.runtime.cuda.arrays import pycuda_views
 from pullback.runtime.cuda.device.deferred_release import keep_until_done, release_done

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from pullback.ir.core.records import dataclass
 from pullback.runtime.compile import elf
 
 _MACHINE = 190

@@ -10,11 +10,11 @@ import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pullback.codegen.cuda.source.launch import Launch, Routine
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import DTYPES
 from pullback.ir.ops.library.routines import Argument, Library
 from pullback.ir.shapes.extents import value_of

@@ -9,10 +9,10 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from pullback.ir.core.records import dataclass
 from pullback.runtime.choices.choices import pinned
 from pullback.runtime.cuda.compile import toolkit
 from pullback.runtime.cuda.driver.errors import DeviceError

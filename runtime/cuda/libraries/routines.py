@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.ops.library.routines import Argument
 
 FILL = {"L": ("code", 0), "U": ("code", 1)}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import DTYPES
 from pullback.ir.shapes.extents import value_of
 from pullback.runtime.choices.choices import Choice

@@ -9,9 +9,9 @@ CUDA C is run by the CPU, on copies.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from pullback.ir.core.records import dataclass
 from pullback.runtime.cuda.arrays.device_array import DeviceArray
 from pullback.runtime.cuda.driver.errors import DeviceError
 from pullback.runtime.cuda.program.interpreter import Run

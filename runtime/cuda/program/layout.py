@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.types import RefType
 from pullback.ir.core.value import Value
 from pullback.runtime.cuda.device.memory import Block

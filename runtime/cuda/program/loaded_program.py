@@ -6,13 +6,14 @@ The planner, the interpreter and the calls work on these; ``CudaExecutable`` is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pullback.codegen.cuda.source.launch import Launch as CudaLaunch
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block as Region
 from pullback.ir.core.structure import Function, Instruction, Loc, Module, walk
 from pullback.ir.core.types import ArrayType, RefType

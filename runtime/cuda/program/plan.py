@@ -9,10 +9,11 @@ per state.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Instruction
 from pullback.runtime.cuda.program.steps import Location, Segment
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block as Region
 from pullback.ir.core.structure import Instruction, walk
 from pullback.ir.core.types import RefType

@@ -8,7 +8,6 @@ left out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from pullback.codegen.cuda.source import launch as cuda_launch
 from pullback.codegen.cuda.source.launch import Launches
 from pullback.ir.core.environment import is_verified
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Function, Module
 from pullback.ir.text import parse_function, parse_module, print_module
 from pullback.runtime.compile.engine import default_engine

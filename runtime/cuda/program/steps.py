@@ -10,8 +10,8 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from pullback.ir.core.records import dataclass
 from pullback.runtime.cuda.libraries.calls import LibraryCall
 from pullback.runtime.cuda.program.argument_blocks import SizedLaunch
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.scalars import as_int
 from pullback.ir.core.structure import Instruction
 from pullback.ir.core.value import Value

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pullback.ir.core.records import dataclass
 from pullback.tracer.arrays.make import emit, literal
 from pullback.tracer.arrays.python_floats import ANY, INF, Bounds, bounds_of_float, error_text, forbid
 from pullback.tracer.arrays.traced import TracedArray

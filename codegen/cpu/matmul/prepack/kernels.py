@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pullback.codegen.cpu.loops.nest_builder import RowsAt, ceil_div, ceil_div_by, constant, loop
 from pullback.codegen.cpu.matmul.packing import Panels
@@ -23,6 +22,7 @@ from pullback.codegen.cpu.matmul.subnormals import MARKS, SLOW
 from pullback.codegen.targets import Target
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Function, Instruction
 from pullback.ir.core.types import I64, DType, Extent, RefType, Shape, Type, scalar
 from pullback.ir.core.value import Value

@@ -8,12 +8,12 @@ block.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 from pullback.codegen.cpu.loops.nest_builder import constant, floor_div, serial, when
 from pullback.codegen.targets import Target
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import BOOL, I64, DType, RefType, Type, scalar
 from pullback.ir.core.value import Value

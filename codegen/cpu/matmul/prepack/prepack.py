@@ -8,12 +8,13 @@ is packed into panels before the outermost loop in which it is invariant. The pr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pullback.codegen.analysis.steps import kernel_accesses, owners, written
 from pullback.codegen.cpu.matmul.prepack.kernels import Prepacked
 from pullback.codegen.targets import Target
 from pullback.ir.core.builder import Builder
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Function, Instruction, Module, walk
 from pullback.ir.core.types import Extent, RefType
 from pullback.ir.core.value import Value

@@ -12,7 +12,6 @@ might overflow, the rows themselves and an unscaled copy of the panel are multip
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from functools import reduce
 
 from pullback.codegen.cpu.loops.nest_builder import ceil_div, ceil_div_by, constant, serial, vector, when
@@ -21,6 +20,7 @@ from pullback.codegen.cpu.matmul.prepack.microkernel import SHORT_ROWS, Prepacke
 from pullback.codegen.cpu.matmul.subnormals import GREATEST, MARKS, SCALED, SLOW, UNKNOWN, Scales
 from pullback.ir.core.builder import Builder
 from pullback.ir.core.op import OPS
+from pullback.ir.core.records import dataclass
 from pullback.ir.core.structure import Block, Instruction
 from pullback.ir.core.types import I64, DType, RefType, Type, scalar
 from pullback.ir.core.value import Value
