@@ -22,7 +22,7 @@ from pullback.ir.core.structure import Instruction, walk
 from pullback.ir.ops.control.host import Host
 from pullback.ir.ops.control.regions import Vmap
 from pullback.ir.passes.rows.named import with_rows
-from pullback.ir.passes.rows.rules import Coupled
+from pullback.ir.passes.rows.rules import ROWS, Coupled
 from pullback.ir.passes.rows.split import BlockPart, Part, Split, split_rows
 from pullback.ir.passes.size_classes import templated
 from pullback.programs.pipeline import Outcome, split_outcomes
@@ -226,8 +226,16 @@ def _check_parameters(traced: Trace, split: Split, rows: Rows) -> None:
 
 
 def _check_parts(split: Split) -> None:
-    """Raise TraceError for calls of Python in what blocks compute."""
-    for _, part in split.rounds:
+    """Raise TraceError for calls of Python in what blocks compute, and for lengths that values decide in what parts exchange."""
+    for part in (part for pair in split.rounds for part in pair if part is not None):
+        makers = {v: i for i in walk(part.function.body) for v in i.results}
         for i in walk(part.function.body) if isinstance(part, BlockPart) else ():
             if isinstance(i.op, Host):
                 raise TraceError(f"{i.op.name} runs Python for blocks of rows; leave it out of distributed functions", i.loc)
+        for v in part.function.results:
+            if v in makers and any(not isinstance(e, int) and e != ROWS for e in v.type.shape):
+                raise TraceError(
+                    f"{makers[v].op.name} has a length that values decide, which distributed functions do not compute with; "
+                    "use np.where, or compute it before and pass the result",
+                    makers[v].loc,
+                )

@@ -108,8 +108,9 @@ def test_large_arguments_and_large_results(client: Any) -> None:
 
 def test_errors_of_workers_are_those_of_the_function(client: Any) -> None:
     fit = pb.distribute(lambda t, k: t[k].sum(), over={"k": 0}, blocks=3, client=client)
-    with pytest.raises(IndexError, match="index 7 is out of bounds"):
+    with pytest.raises(IndexError, match="index 7 is out of bounds") as raised:
         fit(np.ones(4), np.array([0, 1, 7]))
+    assert any("test_cluster.py" in note for note in raised.value.__notes__)
 
 
 def test_a_closed_client_is_an_error() -> None:

@@ -198,6 +198,10 @@ def wrong(**changed: Any) -> Any:
     return pb.distribute(squares, **settings)(w, x, y)
 
 
+def lengths_of_values(f: Any) -> Any:
+    return pb.distribute(f, over={"x": 0}, blocks=2)(np.array([1.0, -1.0, 2.0]), np.arange(10.0))
+
+
 @pytest.mark.parametrize(
     ("call", "kind", "message"),
     [
@@ -218,6 +222,8 @@ def wrong(**changed: Any) -> Any:
         (lambda: pb.distribute(squares, over=OVER)(x=np.ones(3)), TypeError, "needs w"),
         (lambda: pb.distribute(lambda x: x, over={"x": 0})(3.0), TypeError, "is float and has no rows"),
         (lambda: pb.distribute(lambda x: np.sort(x), over={"x": 0})(np.ones(3)), pb.TraceError, "sort couples rows"),
+        (lambda: lengths_of_values(lambda w, x: np.sum(x) * w[w > 0]), pb.TraceError, "slice has a length that values decide"),
+        (lambda: lengths_of_values(lambda w, x: np.sum(x[:, None] * w[w > 0], axis=0)), pb.TraceError, "that values decide"),
         (lambda: pb.distribute(lambda x: x.__setitem__(0, 1), over={"x": 0})(np.ones(3)), pb.TraceError, "changes x"),
         (lambda: pb.jit(pb.distribute(lambda x: x.sum(), over={"x": 0}))(np.ones(3)), pb.TraceError, "for calls from outside"),
     ],
