@@ -11,8 +11,10 @@ if not Path(__file__).parent.joinpath("ir").is_dir():
 from pullback.runtime.cache import source_stamp as _sources  # noqa: F401
 
 # isort: split
+from pullback.runtime.compile.platforms import check_interpreter as _check_interpreter
 from pullback.runtime.process.gc_pause import paused as _paused
 
+_check_interpreter()
 with _paused():  # what the modules create lives as long as the process
     from pullback import tree
     from pullback.compiled.function import LAZY_CALLS as _LAZY_CALLS

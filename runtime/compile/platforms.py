@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import struct
 import sys
+import sysconfig
 from collections.abc import Mapping
 
 from pullback.runtime.compile.machine import Host
@@ -31,10 +32,26 @@ _SUPPORT = {
 }
 
 
+def is_free_threaded() -> bool:
+    """Return whether this Python was built without the global interpreter lock, also if it runs with the lock."""
+    return bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+
+
+def check_interpreter() -> None:
+    """Raise ImportError in a free-threaded build of Python: its objects have another layout, and the caches of a process rely on
+    the lock."""
+    if is_free_threaded():
+        major, minor = sys.version_info[:2]
+        raise ImportError(
+            f"pullback does not support free-threaded builds of Python, which this one is: {sys.executable}. "
+            f"Install it for a build with the global interpreter lock, such as python{major}.{minor}."
+        )
+
+
 def support(system: str = "", machine: str = "", *, bits: int = 8 * struct.calcsize("P"), has_gil: bool | None = None) -> str:
     """Return the level of support of a platform, by default this one: "tested", "expected to work", or "not supported: why"."""
     system, machine = system or platform.system(), machine or platform.machine()
-    has_gil = getattr(sys, "_is_gil_enabled", lambda: True)() if has_gil is None else has_gil
+    has_gil = not is_free_threaded() if has_gil is None else has_gil
     if bits != 64:
         return f"not supported: Python of {bits} bits"
     if not has_gil:

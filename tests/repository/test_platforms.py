@@ -189,6 +189,25 @@ def test_support_of_pythons() -> None:
     assert python_support((3, 11), "pypy").startswith("not supported")
 
 
+@pytest.mark.parametrize(("is_free_threaded", "expected"), [(True, "ImportError"), (False, "imported")])
+def test_a_free_threaded_build_is_refused_by_name(is_free_threaded: bool, expected: str) -> None:
+    """Also while it runs with the lock, as it does once a module has enabled it."""
+    code = f"""if True:
+        import sysconfig
+        variable = sysconfig.get_config_var
+        sysconfig.get_config_var = lambda name: {int(is_free_threaded)} if name == "Py_GIL_DISABLED" else variable(name)
+        try:
+            import pullback
+            print("imported")
+        except ImportError as error:
+            print("ImportError", error)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(expected)
+    if is_free_threaded:
+        assert "free-threaded builds of Python" in done.stdout and sys.executable in done.stdout
+
+
 def test_nothing_needs_what_windows_lacks() -> None:
     """The self-test runs in a Python without the modules and functions that only POSIX systems have."""
     code = """

@@ -239,8 +239,8 @@ def test_clauses_of_an_instruction() -> None:
     classes = {"ValueError": ("ValueError",), "LinAlgError": ("np", "linalg", "LinAlgError"), "KeyError": ("KeyError",)}
     calls = [i for i in dis.get_instructions(function.__code__) if i.opname == "CALL"]
     first = function.__code__.co_firstlineno
-    classes_at = {i: {*itertools.chain(*_statements(function.__code__, i.offset, False))} for i in calls}
-    seen = {i.positions.lineno - first: clauses for i, clauses in classes_at.items() if i.positions}
+    classes_at = [(i, {*itertools.chain(*_statements(function.__code__, i.offset, False))}) for i in calls]
+    seen = {i.positions.lineno - first: clauses for i, clauses in classes_at if i.positions}
     assert seen[2] == set(classes.values())
     assert seen[4] == set()
     assert seen[9] == {("BaseException",)}
