@@ -16,7 +16,7 @@ DEFAULT, LONG, PARTS = 300, 20_000, 40
 """Numbers of programs in the default run and behind the long mark, and the parts of the latter."""
 CALLS = 3
 """Sets of arguments for one program."""
-COMPILED, FOLLOWED, VERIFIED, DERIVED = 10, 30, 30, 10
+COMPILED, FOLLOWED, VERIFIED, DERIVED = 30, 30, 30, 10
 """One program in ``COMPILED`` is compiled, one in ``FOLLOWED`` with guards where values decide what has no common type, one in
 ``VERIFIED`` with ``verify=``, and one in ``DERIVED`` is differentiated; the others are interpreted."""
 

@@ -12,7 +12,7 @@ import pytest
 import pullback as pb
 from tests.fuzz.store_checks import interpreted
 
-DEFAULT, LONG, PARTS = 50, 4_000, 40
+DEFAULT, LONG, PARTS = 25, 4_000, 40
 """Numbers of programs in the default run and behind the long mark, and the parts of the latter."""
 MOST_REFUSED = 0.2
 """Greatest share of the programs that may be refused: loops without a bound in others that read their lists."""

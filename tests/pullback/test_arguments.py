@@ -398,6 +398,7 @@ KEYS = st.sampled_from(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(KEYS, st.sampled_from(["set", "add", "view", "mul"])), min_size=1, max_size=4), st.sampled_from("CF"))
 def test_any_writes(steps: list[tuple[Any, str]], order: Any) -> None:

@@ -59,6 +59,7 @@ def output(program: str, level: str) -> str:
     return done.stderr
 
 
+@pytest.mark.long
 def test_a_variable_writes_messages_to_standard_error() -> None:
     lines = output(PROGRAM, "info").splitlines()
     assert len(lines) == 2 and all(" pullback INFO: compil" in line for line in lines)

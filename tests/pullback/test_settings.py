@@ -52,6 +52,7 @@ GOOD = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_every_variable_that_is_read_is_among_them() -> None:
     """No other module reads an environment variable of ours by itself, and each has a bad value above."""
     named = set()

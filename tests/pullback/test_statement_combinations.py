@@ -200,6 +200,7 @@ print(json.dumps([results, counters.snapshot().compiles]))
 """
 
 
+@pytest.mark.long
 def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     environment = {**os.environ, "PULLBACK_CACHE_DIR": str(tmp_path)}
     outputs = []

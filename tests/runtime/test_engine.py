@@ -112,6 +112,7 @@ def test_stored_objects_are_loaded_again(tmp_path: Path) -> None:
     assert entry.meta["symbols"] == ["stored"] and entry.meta["stage"] == "test"
 
 
+@pytest.mark.long
 def test_another_process_finds_them(tmp_path: Path) -> None:
     program = (
         "import sys; from pullback.runtime.compile import engine; from pullback.runtime.process import counters\n"

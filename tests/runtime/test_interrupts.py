@@ -104,6 +104,7 @@ for function in pb.jit(once), pb.jit(in_a_loop):
 """
 
 
+@pytest.mark.long
 def test_a_signal_before_a_step_in_python_is_not_lost() -> None:
     done = subprocess.run([sys.executable, "-c", CALLING], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{[7.0] * 5} late " * 6, "")

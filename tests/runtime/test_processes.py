@@ -151,6 +151,7 @@ except pb.TraceError as error:
     assert run.stdout.split() == ["False", "True"]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not FORKS, reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_fork_while_other_threads_compile() -> None:
@@ -314,6 +315,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 def test_workers_of_every_kind_find_the_program(tmp_path: Path) -> None:
     """A pickled function holds its source of truth; workers load its program from the cache and compile nothing."""
     script = tmp_path / "script.py"

@@ -363,6 +363,7 @@ print(time.process_time() - before)
 """
 
 
+@pytest.mark.long
 def test_threads_sleep_when_there_is_nothing_to_do() -> None:
     environment = {**os.environ, "PULLBACK_NUM_THREADS": "2"}
     done = subprocess.run([sys.executable, "-c", IDLE], env=environment, capture_output=True, text=True, check=True)

@@ -164,6 +164,7 @@ def chained(x: Array, k: Array) -> Any:
     return u
 
 
+@pytest.mark.long
 def test_a_write_that_is_lost_in_a_copy_raises_no_other_error() -> None:
     """Elements of lists of lists are copies in one way of tracing, which is given up; what else fails in it is no error."""
 

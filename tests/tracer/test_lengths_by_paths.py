@@ -510,6 +510,7 @@ def three_of_bounded_lengths(x: Any, n: Any) -> Any:
     return t
 
 
+@pytest.mark.long
 def test_loops_without_a_bound_in_one_another() -> None:
     x = np.array([1.0, 1.5])
     for program in (two_in_one_another, three_of_bounded_lengths):

@@ -79,6 +79,7 @@ def text_of(cell: Any) -> str:
     return "".join(o.get("text", "") or o.get("data", {}).get("text/plain", "") for o in cell.outputs)
 
 
+@pytest.mark.long
 def test_a_notebook(tmp_path: Any) -> None:
     sources = [DATA, MODEL, FIT, AGAIN, MODEL, FIT, COUNTED, "lam = 0.5", FIT, "X = 2 * X", FIT, WRONG, DUMP, PARALLEL]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source.strip()) for source in sources])

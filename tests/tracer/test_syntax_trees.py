@@ -43,6 +43,7 @@ def test_other_errors_are_those_of_the_conversion() -> None:
         undisturbed(lambda: ast.parse("x ="))
 
 
+@pytest.mark.long
 def test_functions_roll_while_other_threads_parse(tmp_path: Any) -> None:
     """First calls in two threads, each of functions of files that are not parsed yet, while another one parses."""
     body = "    for v in x:\n        if v > 0.5:\n            total += v\n"

@@ -92,6 +92,7 @@ def test_golden_programs_compute_what_the_interpreter_does(machine: Make, path: 
     check(machine, path.read_text())
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc (NVIDIA's CUDA toolkit)")
 def test_nvcc_takes_the_golden_texts(tmp_path: Path) -> None:

@@ -167,6 +167,7 @@ def test_rows_that_do_not_run_do_not_fail(function: Function, beyond: bool) -> N
             pb.jit(pb.vmap(function, in_axes=(None, 0)))(x, numbers + 1)
 
 
+@pytest.mark.long
 def test_rows_that_are_done_are_not_infinite() -> None:
     """One more iteration of a finished row takes the root of a negative number; sums over the rows are not affected."""
     rows, w = np.array([[0.9, 0.8], [0.4, 0.2], [3.0, 2.0]]), np.array([[0.5, 0.1], [0.2, 0.4]])

@@ -94,6 +94,7 @@ def chain(length: int) -> Function:
     return b.function("f", [x], [value])
 
 
+@pytest.mark.long
 def test_ten_thousand_instructions_take_near_linear_time() -> None:
     short, long = (calls_in(pipeline.run, chain(length), pipeline.OPTIMIZE)[0] for length in (1000, 8000))
     assert long < 10 * short

@@ -76,6 +76,7 @@ def test_odeint_derivatives() -> None:
     np.testing.assert_allclose(slope, sum(np.sum(g * m) for g, m in zip(gradient(Y0, T, A), moves, strict=True)), rtol=1e-7)
 
 
+@pytest.mark.long
 def test_odeint_second_derivatives() -> None:
     """Forward over reverse and reverse over reverse: both derive the adjoint."""
 

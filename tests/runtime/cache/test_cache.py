@@ -386,6 +386,7 @@ def total(folder: Path) -> tuple[int, int]:
     return len(sizes), sum(sizes)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is POSIX's")
 def test_bounds_hold_for_several_writers_of_which_some_are_killed(tmp_path: Path) -> None:
     most, writers = (0, 0), []

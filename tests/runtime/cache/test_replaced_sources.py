@@ -273,6 +273,7 @@ def test_a_module_imported_while_its_file_was_another_is_no_part_of_the_version(
     assert warned(cache)
 
 
+@pytest.mark.long
 def test_what_is_known_of_the_files_is_kept_and_no_more_than_that(tree: Path, tmp_path: Path) -> None:
     """The stamp of a tree is the same in all its processes and copies, and another one for each text of a module."""
     cache, path = tmp_path / "cache", tree / RULE[0]
@@ -304,6 +305,7 @@ def test_a_compiled_file_older_than_its_source_is_no_sign_of_it(tree: Path, tmp_
     assert run(tree, cache, BEGIN, call) == [RIGHT[RULE]]
 
 
+@pytest.mark.long
 def test_files_whose_times_alone_changed_are_known_by_who_saw_them_before(tree: Path, tmp_path: Path) -> None:
     """A tree with its compiled files, unpacked elsewhere, finds what was made before, and not with one that is not its own."""
     cache, path = tmp_path / "cache", tree / RULE[0]
@@ -321,6 +323,7 @@ def test_files_whose_times_alone_changed_are_known_by_who_saw_them_before(tree: 
     assert run(tree, cache, *ask) != first
 
 
+@pytest.mark.long
 def test_in_an_archive_and_without_sources(tree: Path, tmp_path: Path) -> None:
     """Sources in an archive, and compiled modules without sources, have stamps of their own."""
     ask = ("import pullback", "from pullback.runtime.cache.cache import generator_stamp", "print(generator_stamp())")

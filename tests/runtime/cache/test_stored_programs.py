@@ -72,6 +72,7 @@ def test_failures_are_met(runs: tuple[dict[str, Any], dict[str, Any]]) -> None:
     assert runs[0]["print"]["printed"] and runs[0]["print in a loop"]["printed"].count("row") == 12
 
 
+@pytest.mark.long
 def test_another_processor_is_a_miss(tmp_path: Path) -> None:
     first = run(tmp_path / "c", "gradient")["gradient"]
     other = run(tmp_path / "c", "gradient", PULLBACK_CPU="baseline")["gradient"]
@@ -107,6 +108,7 @@ print(found.templates_built, found.templates_loaded, "pullback.codegen.cpu.matmu
 """
 
 
+@pytest.mark.long
 def test_functions_that_nobody_needed_are_made_later(tmp_path: Path) -> None:
     """An entry has no text of those: another process makes it of the kernel's IR, when sizes reach them, and keeps it."""
     environ = {**os.environ, "PULLBACK_CACHE_DIR": str(tmp_path / "cache"), "PULLBACK_VERIFY": "0"}
@@ -271,6 +273,7 @@ def test_a_bad_program_is_a_miss_and_replaced(monkeypatch: pytest.MonkeyPatch) -
         assert cache.get(key) == good
 
 
+@pytest.mark.long
 def test_nothing_is_kept_where_passes_are_verified_or_the_disk_is_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert os.environ["PULLBACK_VERIFY"] == "1" and program_serialize.key_of(b"t") is None
     result = run(tmp_path / "c", "gradient", PULLBACK_VERIFY="1")["gradient"]

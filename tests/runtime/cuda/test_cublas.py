@@ -47,6 +47,7 @@ def test_products(library: Library, order: None, dtype: Any, tapes: bool, monkey
     assert {ta for *_, ta, _, _ in products} == {tb for *_, tb, _ in products} == {0, 1}
 
 
+@pytest.mark.long
 def test_gradients_and_calls_that_come_again(library: Library) -> None:
     rng = np.random.default_rng(0)
     w, x, y = [rng.normal(size=(6, 6)) for _ in range(3)], rng.normal(size=(8, 6)), rng.normal(size=(8, 6))

@@ -206,6 +206,7 @@ def test_buffers_are_used_again(device: cuda_device.Device) -> None:
     assert cuda_host.counts()["bytes"] < before
 
 
+@pytest.mark.long
 def test_out_of_memory(device: cuda_device.Device) -> None:
     f = pb.jit(lambda x: np.cumsum(np.cumsum(x) * 2) * 3)
     x = pb.device_put(np.arange(100_000.0))

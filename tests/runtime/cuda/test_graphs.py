@@ -221,6 +221,7 @@ def test_a_loop_is_one_graph(tapes: list[PlannedProgram]) -> None:
     assert graphs_of(f, arguments) == 1
 
 
+@pytest.mark.long
 def test_a_loop_of_many_turns_is_graphs_of_several(tapes: list[PlannedProgram], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_plan_control_flow, "MAX_UNROLLED_STEPS", 64)
     monkeypatch.setattr(cuda_plan_control_flow, "MAX_GRAPH_STEPS", 64)

@@ -368,6 +368,7 @@ def test_the_choice_is_measured_once(
     assert any("potrf" in line and "library" in line for line in f.explain(D4).choices)
 
 
+@pytest.mark.long
 def test_a_batch_that_a_block_does_in_one_piece_may_be_too_large(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_calls, "MAX_ORDER", 2)
     with pytest.warns(pb.DeviceWarning, match="linear algebra of matrices that are too large for one block"):

@@ -290,7 +290,7 @@ def test_many_threads_in_one_function(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_references_over_many_calls(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """100,000 calls, and some that fail, leave every count as it was."""
+    """100,000 calls, and 2,000 that fail, leave every count as it was, but for what other threads of the process refer to."""
     function, args = SMALL[name]
     chosen(monkeypatch, "fused")
     compiled = compiled_anew(name, function)
@@ -303,13 +303,14 @@ def test_references_over_many_calls(name: str, monkeypatch: pytest.MonkeyPatch) 
     before = [sys.getrefcount(x) for x in watched]
     for _ in range(100_000):
         compiled(*args)
-    for _ in range(20):
+    for _ in range(2_000):
         with pytest.raises(TypeError):
             compiled(*args, *args, *args, None)
     gc.collect()
-    assert all(abs(a - b) <= 20 for a, b in zip([sys.getrefcount(x) for x in watched], before, strict=True))
+    assert all(abs(a - b) <= 500 for a, b in zip([sys.getrefcount(x) for x in watched], before, strict=True))
 
 
+@pytest.mark.long
 def test_memory_checks_of_the_allocators() -> None:
     """A process whose allocators look for writes past the end and into what was freed."""
     code = """

@@ -329,6 +329,7 @@ def test_complex_products_that_overflow(dtype: str) -> None:
                 _same(np.concatenate([one(z[k : k + 1], w[k : k + 1]) for k in range(len(z))]), whole)
 
 
+@pytest.mark.long
 def test_complex_products_are_the_same_on_every_cpu(tmp_path: Path) -> None:
     (tmp_path / "products.py").write_text(PRODUCTS)
     result = []

@@ -175,6 +175,7 @@ def test_writes_and_their_gradients_copy_nothing(call: Call) -> None:
         assert many < 6 * few
 
 
+@pytest.mark.long
 def test_functions_of_one_argument_are_applied_at_indices() -> None:
     x, i = np.sin(np.arange(6.0)) + 2, np.array([3, 1, 1, 5, 0, 1])
     for function in (np.negative, np.square, np.sqrt, np.logical_not):

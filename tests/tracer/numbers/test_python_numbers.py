@@ -138,6 +138,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.name != "posix", reason="the signal is one of POSIX")
 def test_an_endless_nested_loop_is_interrupted(tmp_path: Path) -> None:
     script = tmp_path / "endless.py"

@@ -413,6 +413,7 @@ def convex_hull(points: Any) -> Any:
     return np.array(lower[:-1] + upper[:-1])
 
 
+@pytest.mark.long
 def test_lists_of_lengths_by_value_are_joined() -> None:
     x = np.random.default_rng(3).standard_normal(60)
     for function in (divided, parts_in_a_loop, parts_by_elements, doubled):

@@ -91,6 +91,7 @@ INPUTS = [np.random.default_rng(k).standard_normal(40) for k in range(4)]
 INPUTS[3] = np.round(INPUTS[3])
 
 
+@pytest.mark.long
 def test_heaps_are_those_of_cpython() -> None:
     for function in FUNCTIONS:
         compiled = pb.jit(function, guards=False)
@@ -98,6 +99,7 @@ def test_heaps_are_those_of_cpython() -> None:
             assert repr(compiled(x)) == repr(function(x)), function.__name__
 
 
+@pytest.mark.long
 def test_the_derivative_of_what_a_heap_returns() -> None:
     def loss(x: Any) -> Any:
         return merged_pairs(x)[0] + sum([v * k for k, v in enumerate(sorted_by_a_heap(x))])

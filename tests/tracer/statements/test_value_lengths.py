@@ -197,6 +197,7 @@ def iterated(matrix: Any, right: Any) -> Any:
     return sum(x.tolist())
 
 
+@pytest.mark.long
 def test_a_small_buffer_has_a_view_whose_length_is_by_value() -> None:
     rng = np.random.default_rng(6)
     matrix, right = rng.uniform(size=(6, 6)) + 10 * np.eye(6), rng.normal(size=(6, 1))

@@ -138,6 +138,7 @@ def test_formulas(data: st.DataObject) -> None:
     run_formula(pick_of(data))
 
 
+@pytest.mark.long
 @settings(max_examples=12, derandomize=True, **LIMITS)
 @given(st.data())
 def test_differences(data: st.DataObject) -> None:

@@ -127,6 +127,7 @@ def pick_of(data: st.DataObject) -> Pick:
     return lambda n: data.draw(st.integers(0, n - 1))
 
 
+@pytest.mark.long
 @settings(max_examples=30, derandomize=True, **LIMITS)
 @given(st.data())
 def test_one_dtype(data: st.DataObject) -> None:
