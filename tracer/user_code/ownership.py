@@ -25,8 +25,10 @@ _OUR_FOLDERS = (
     *(os.path.join(_ROOT, name) + os.sep for name in ("codegen", "ir", "runtime", "tracer")),
     _folder(sys.modules["pullback"].__file__),
 )
-_HIDDEN = (*_OUR_FOLDERS, _folder(np.__file__), os.path.join(os.path.dirname(_folder(np.__file__)[:-1]), "scipy") + os.sep)
-_LIBRARY = tuple({sysconfig.get_paths()[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")})
+_NUMERIC = (_folder(np.__file__), os.path.join(os.path.dirname(_folder(np.__file__)[:-1]), "scipy") + os.sep)
+"""The folders of NumPy and SciPy, which ``pip install --target`` puts anywhere."""
+_HIDDEN = (*_OUR_FOLDERS, *_NUMERIC)
+_LIBRARY = (*{sysconfig.get_paths()[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")}, *_NUMERIC)
 _OURS = ("pullback", "numpy", "scipy")
 _NO_OBJECTS = (type, ModuleType, FunctionType, BaseException, enum.Enum)
 _VALUES = (dict, list, tuple, set, frozenset, int, float, complex, str, bytes)
