@@ -42,7 +42,9 @@ def prepare(source: Path, is_full: bool) -> None:
 
 
 def cleaned(page: str) -> str:
-    """Return a page of the gallery without what changes from run to run: times, and links to downloads that are not stored."""
+    """Return a page of the gallery without what changes from run to run: times, links to downloads that are not stored, and the
+    folders of this machine."""
+    page = page.replace(f"{SITE}/", "").replace(f"{ROOT}/", "")
     page = re.sub(r"^\.\. only:: html\n\n(?: +[^\n]*\n|\n)+", "", page, count=1, flags=re.MULTILINE)
     page = re.sub(r"^\.\. rst-class:: sphx-glr-timing\n\n(?: +[^\n]*\n)+", "", page, flags=re.MULTILINE)
     return re.split(r"^\.\. _sphx_glr_download_", page, flags=re.MULTILINE)[0].rstrip() + "\n"

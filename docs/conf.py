@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ from typing import Any
 import pullback
 
 DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS))
+from view_pictures import pictures_of_views  # noqa: E402
+
 ROOT = Path(os.environ.get("PULLBACK_DOCS_ROOT", DOCS.parent))
 """The root of the repository, to which links may lead."""
 IS_FULL = "PULLBACK_DOCS_FULL" in os.environ
@@ -47,12 +51,13 @@ nb_execution_raise_on_error = True
 suppress_warnings = ["config.cache"]
 
 sphinx_gallery_conf = {
-    "examples_dirs": "../examples/gallery",
+    "examples_dirs": str(ROOT / "examples" / "gallery"),
     "gallery_dirs": "gallery",
     "filename_pattern": r"/plot_",
     "plot_gallery": IS_FULL,
     "download_all_examples": False,
     "capture_repr": (),
+    "image_scrapers": ("matplotlib", pictures_of_views),
     "show_memory": False,
     "show_signature": False,
     "min_reported_time": 1e9,
