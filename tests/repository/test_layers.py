@@ -248,10 +248,12 @@ def test_import_compiles_no_methods_of_unused_classes() -> None:
         texts = []
         sys.addaudithook(lambda event, args: texts.append(bytes(args[0] or b"")) if event == "compile" else None)
         import pullback
-        print(sum(b"def __create_fn__" in text for text in texts), sum(b"def create(" in text for text in texts))
+        def methods():  # Python 3.13 compiles one text a class, which may define none
+            return sum(b"def __create_fn__" in text and b"\\n def " in text for text in texts)
+        print(methods(), sum(b"def create(" in text for text in texts))
         from dataclasses import dataclass
         dataclass(type("Example", (), {"__annotations__": {"x": int}}))
-        print(sum(b"def __create_fn__" in text for text in texts))
+        print(methods())
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     of_import, of_records, with_dataclass = map(int, done.stdout.split())
