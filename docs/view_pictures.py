@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pullback.view.view import View
 from sphinx_gallery.scrapers import figure_rst
+
+from pullback.view.view import View
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 SIZE = (1400, 860)
