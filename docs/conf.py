@@ -12,13 +12,16 @@ from typing import Any
 import pullback
 
 DOCS = Path(__file__).resolve().parent
-sys.path.insert(0, str(DOCS))
-from view_pictures import pictures_of_views  # noqa: E402
-
 ROOT = Path(os.environ.get("PULLBACK_DOCS_ROOT", DOCS.parent))
 """The root of the repository, to which links may lead."""
 IS_FULL = "PULLBACK_DOCS_FULL" in os.environ
 """Whether the programs of the gallery and the notebooks run; otherwise their stored output is shown."""
+SCRAPERS: tuple[Any, ...] = ("matplotlib",)
+if IS_FULL:
+    sys.path.insert(0, str(DOCS))
+    from view_pictures import pictures_of_views
+
+    SCRAPERS = (*SCRAPERS, pictures_of_views)
 
 project = "pullback"
 copyright = "the pullback developers"
@@ -57,7 +60,7 @@ sphinx_gallery_conf = {
     "plot_gallery": IS_FULL,
     "download_all_examples": False,
     "capture_repr": (),
-    "image_scrapers": ("matplotlib", pictures_of_views),
+    "image_scrapers": SCRAPERS,
     "show_memory": False,
     "show_signature": False,
     "min_reported_time": 1e9,

@@ -56,13 +56,14 @@ _FACTORY = _Factory()
 class _CompiledAtFirstUse:
     """A method of a class, which is compiled and stored in place of this descriptor when it is first looked up."""
 
-    def __init__(self, cls: type, name: str, build: Callable[[type], Callable[..., Any]]) -> None:
+    def __init__(self, cls: type, name: str, build: Callable[[type, dict[str, Any]], Callable[..., Any]]) -> None:
         self.cls, self.name, self.build = cls, name, build
+        self.names = sys.modules[cls.__module__].__dict__  # read now: a process that ends may have emptied sys.modules
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         method = self.cls.__dict__[self.name]
         if method is self:
-            method = self.build(self.cls)
+            method = self.build(self.cls, self.names)
             method.__qualname__ = f"{self.cls.__qualname__}.{self.name}"
             setattr(self.cls, self.name, method)
         return method.__get__(instance, owner)
@@ -86,16 +87,16 @@ def _methods(cls: type, *, text: bool, eq: bool, frozen: bool, slots: bool, has_
     return methods
 
 
-def _compile(cls: type, lines: Sequence[str], values: dict[str, Any]) -> Callable[..., Any]:
-    """Return a function of the class's module. ``lines``: its source; ``values``: the other names that it reads."""
+def _compile(names: dict[str, Any], lines: Sequence[str], values: dict[str, Any]) -> Callable[..., Any]:
+    """Return a function of a module. ``names``: those of the module; ``lines``: its source; ``values``: other names it reads."""
     text = "\n ".join([f"def create({', '.join(values)}):", *lines[:1], *(f" {line}" for line in lines[1:])])
     name = lines[0].removeprefix("def ").partition("(")[0]
     scope: dict[str, Any] = {}
-    exec(f"{text}\n return {name}", sys.modules[cls.__module__].__dict__, scope)
+    exec(f"{text}\n return {name}", names, scope)
     return scope["create"](**values)
 
 
-def _init(cls: type, assign: str = "self.{name} = {value}") -> Callable[..., Any]:
+def _init(cls: type, names: dict[str, Any], assign: str = "self.{name} = {value}") -> Callable[..., Any]:
     """Return the ``__init__`` of a class whose attributes are set by ``assign``."""
     fields: Sequence[Any] = dataclasses.fields(cls)
     values: dict[str, Any] = {"set_": object.__setattr__, "factory_": _FACTORY}
@@ -120,13 +121,13 @@ def _init(cls: type, assign: str = "self.{name} = {value}") -> Callable[..., Any
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
     parameters = ["self", *positional, *(["*", *keywords] if keywords else [])]
-    init = _compile(cls, [f"def __init__({', '.join(parameters)}):", *(body or ["pass"])], values)
+    init = _compile(names, [f"def __init__({', '.join(parameters)}):", *(body or ["pass"])], values)
     init.__annotations__ = {field.name: field.type for field in fields if field.init} | {"return": None}
     return init
 
 
-def _init_frozen(cls: type) -> Callable[..., Any]:
-    return _init(cls, "set_(self, {name!r}, {value})")
+def _init_frozen(cls: type, names: dict[str, Any]) -> Callable[..., Any]:
+    return _init(cls, names, "set_(self, {name!r}, {value})")
 
 
 def _attributes(name: str, names: Sequence[str]) -> str:
@@ -134,17 +135,17 @@ def _attributes(name: str, names: Sequence[str]) -> str:
     return f"({''.join(f'{name}.{each}, ' for each in names)})"
 
 
-def _eq(cls: type) -> Callable[..., Any]:
-    names = [field.name for field in dataclasses.fields(cls) if field.compare]
-    equal = f"{_attributes('self', names)} == {_attributes('other', names)}"
+def _eq(cls: type, names: dict[str, Any]) -> Callable[..., Any]:
+    compared = [field.name for field in dataclasses.fields(cls) if field.compare]
+    equal = f"{_attributes('self', compared)} == {_attributes('other', compared)}"
     test = f"return {equal} if other.__class__ is self.__class__ else NotImplemented"
-    return _compile(cls, ["def __eq__(self, other):", test], {})
+    return _compile(names, ["def __eq__(self, other):", test], {})
 
 
-def _hash(cls: type) -> Callable[..., Any]:
+def _hash(cls: type, names: dict[str, Any]) -> Callable[..., Any]:
     fields: Sequence[Any] = dataclasses.fields(cls)
-    names = [field.name for field in fields if (field.compare if field.hash is None else field.hash)]
-    return _compile(cls, ["def __hash__(self):", f"return hash_({_attributes('self', names)})"], {"hash_": hash})
+    hashed = [field.name for field in fields if (field.compare if field.hash is None else field.hash)]
+    return _compile(names, ["def __hash__(self):", f"return hash_({_attributes('self', hashed)})"], {"hash_": hash})
 
 
 def _repr(names: Sequence[str]) -> Callable[[Any], str]:
